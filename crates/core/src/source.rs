@@ -1,0 +1,69 @@
+//! The contract of a source: deliveries that stay with the source until they are acknowledged.
+
+use std::fmt;
+
+use crate::{BoxFuture, Message, QoS, Timestamp, TopicFilter};
+
+/// One session that messages are read from.
+///
+/// Promises of an implementation:
+/// - A message stays the source's until it is acknowledged: after a crash or a lost connection
+///   the source delivers it again (QoS 1 and 2; QoS 0 has no second chance).
+/// - Acknowledgements leave in the order of arrival, whatever order they are given in, as MQTT 5
+///   §4.6 wants it. One that belongs to an earlier connection is dropped without harm: the
+///   source delivers that message again.
+/// - Nothing is read ahead without a bound: what is neither acknowledged nor left holds the
+///   source back (its Receive Maximum).
+pub trait Source: Send + Sync + fmt::Debug {
+    /// The next message, or `None` once the source is closed. One caller at a time.
+    fn next(&self) -> BoxFuture<'_, Option<Delivery>>;
+
+    /// How it is now.
+    fn state(&self) -> SourceState;
+
+    /// Sends the acknowledgements given so far, says goodbye to the broker, and stops.
+    fn close(&self) -> BoxFuture<'_, ()>;
+}
+
+/// How far a source has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SourceState {
+    /// No connection.
+    Down,
+    /// Connected; not every subscription has been granted (yet).
+    Connected,
+    /// The broker has granted every subscription.
+    Subscribed,
+}
+
+/// What to ask of a source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subscription {
+    /// Which topics.
+    pub filter: TopicFilter,
+    /// The highest QoS to deliver with.
+    pub qos: QoS,
+}
+
+/// A message that has come, and the right to acknowledge it.
+#[derive(Debug)]
+pub struct Delivery {
+    /// The message as published: topic alias resolved, retain flag as it was set.
+    pub message: Message,
+    /// When it was received.
+    pub received: Timestamp,
+    /// The source says that it has sent this before (the DUP flag).
+    pub redelivered: bool,
+    /// Acknowledges it.
+    pub acknowledge: Box<dyn Acknowledge>,
+}
+
+/// The right to acknowledge one delivery. Dropped unused, the message is left with the source.
+pub trait Acknowledge: Send + Sync + fmt::Debug {
+    /// The message has settled: the source may forget it.
+    fn settled(self: Box<Self>);
+
+    /// The message stays with the source, which shall deliver it again. An MQTT source does so
+    /// on the next connection, which the implementation brings about in its own time.
+    fn leave(self: Box<Self>);
+}

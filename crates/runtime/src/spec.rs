@@ -1,0 +1,113 @@
+//! What a route is to do, checked: the configuration after everything doubtful is gone.
+
+use std::num::NonZeroU16;
+use std::time::Duration;
+
+use bridge_core::{Message, Name, QoS, Subscription, TopicTemplate};
+
+/// One route: what it takes from its source, and where to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RouteSpec {
+    /// The route's name.
+    pub name: Name,
+    /// The session it reads from.
+    pub source: Name,
+    /// What it takes; a message that matches several of these is taken once.
+    pub subscriptions: Vec<Subscription>,
+    /// When the source is acknowledged.
+    pub mode: DeliveryMode,
+    /// Where to; at least one.
+    pub bindings: Vec<BindingSpec>,
+}
+
+/// One destination of a route.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BindingSpec {
+    /// The binding's name within its route.
+    pub name: Name,
+    /// The session it publishes to.
+    pub sink: Name,
+    /// What the topic becomes.
+    pub topic: TopicTemplate,
+    /// The QoS to publish with; `None` keeps the message's own.
+    pub qos: Option<QoS>,
+    /// What becomes of the retain flag.
+    pub retain: RetainPolicy,
+    /// How many messages of this binding may be unanswered at a time; the session's window bounds
+    /// it as well. 1 keeps strict order across lost connections.
+    pub max_in_flight: NonZeroU16,
+    /// How much may wait.
+    pub queue: QueueBounds,
+    /// What becomes of a message whose expiry interval ran out while it waited.
+    pub on_expired: OnExpired,
+}
+
+/// When the source of a route is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeliveryMode {
+    /// Each binding accepted the message, or holds it durably.
+    StoreAndForward,
+    /// Each binding holds it durably; always through the queue.
+    Outbox,
+    /// Each binding accepted it; never queued.
+    DirectHold {
+        /// How long a message is held before it is left with the source.
+        send_retry_budget: Duration,
+    },
+}
+
+/// What becomes of the retain flag on the way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RetainPolicy {
+    /// As it came.
+    #[default]
+    Keep,
+    /// Always set.
+    Always,
+    /// Never set.
+    Never,
+}
+
+impl RetainPolicy {
+    /// The flag to publish `message` with.
+    pub const fn apply(self, message: &Message) -> bool {
+        match self {
+            Self::Keep => message.retain,
+            Self::Always => true,
+            Self::Never => false,
+        }
+    }
+}
+
+/// How much may wait in a binding's queue, and what happens at the bound (I13).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueBounds {
+    /// At most so many messages.
+    pub max_entries: u64,
+    /// At most so many bytes, by [`Message::size`].
+    pub max_bytes: u64,
+    /// What happens at the bound.
+    pub on_full: OnFull,
+}
+
+/// The policy at the bound of a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnFull {
+    /// Nothing more is taken from the source until there is room.
+    #[default]
+    Backpressure,
+    /// The oldest message that is not under way is dropped and counted.
+    DropOldest,
+    /// The new message is dropped and counted.
+    DropNewest,
+}
+
+/// What becomes of a message whose expiry interval ran out while it waited (I08).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnExpired {
+    /// It is dropped and counted.
+    #[default]
+    Drop,
+    /// It is kept as a dead letter with the reason `expired`.
+    DeadLetter,
+}
