@@ -1,9 +1,27 @@
 //! Routes and delivery: what becomes of a message between its source and its bindings.
 //!
-//! The crate knows sources, sinks and stores by their contracts in `bridge-core` only.
+//! The crate knows sources, sinks and stores by their contracts in `bridge-core` only, and
+//! never speaks MQTT, touches a disk or reads a configuration file. One message's way through it:
+//!
+//! ```text
+//!   Source ─► intake ─► lane ─┬─ live ──► worker ─► Sink ─► verdict ─► settled ─► acknowledged
+//!                             └─ queue ─► Store ─► settled ─► acknowledged
+//!                                           └────► worker ─► Sink ─► verdict
+//! ```
 
+mod announce;
+mod intake;
+mod lane;
+mod mapping;
+mod metrics;
+mod phase;
+mod runtime;
+mod settlement;
 mod spec;
+mod worker;
 
+pub use intake::subscriptions_of;
+pub use runtime::{BindingStatus, Parts, Runtime, StartError, Status, Stopped};
 pub use spec::{
     BindingSpec, DeliveryMode, OnExpired, OnFull, QueueBounds, RetainPolicy, RouteSpec,
 };

@@ -3,7 +3,7 @@
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use bridge_core::{Message, Name, QoS, Subscription, TopicTemplate};
+use bridge_core::{Message, Name, QoS, Quantity, Subscription, TopicTemplate};
 
 /// One route: what it takes from its source, and where to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,6 +90,17 @@ pub struct QueueBounds {
     pub on_full: OnFull,
 }
 
+impl QueueBounds {
+    /// Whether one more message of `size` bytes may wait beside `waiting`. A message that alone
+    /// is larger than the bound may wait in an empty queue: it would never go otherwise.
+    pub const fn have_room(&self, waiting: &Quantity, size: u64) -> bool {
+        if waiting.entries == 0 {
+            return true;
+        }
+        waiting.entries < self.max_entries && waiting.bytes.saturating_add(size) <= self.max_bytes
+    }
+}
+
 /// The policy at the bound of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnFull {
@@ -110,4 +121,34 @@ pub enum OnExpired {
     Drop,
     /// It is kept as a dead letter with the reason `expired`.
     DeadLetter,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn i13_a_queue_is_bounded_in_entries_and_bytes() {
+        let bounds = QueueBounds {
+            max_entries: 3,
+            max_bytes: 100,
+            on_full: OnFull::Backpressure,
+        };
+        for (entries, bytes, size, room) in [
+            (0, 0, 10, true),
+            (2, 20, 80, true),
+            (2, 20, 81, false),
+            (3, 30, 1, false),
+            (0, 0, 1_000, true),
+            (1, 1_000, 1, false),
+            (1, u64::MAX, 1, false),
+        ] {
+            let waiting = Quantity { entries, bytes };
+            assert_eq!(
+                bounds.have_room(&waiting, size),
+                room,
+                "{waiting:?} + {size}"
+            );
+        }
+    }
 }

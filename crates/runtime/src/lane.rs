@@ -1,0 +1,423 @@
+//! What a binding's worker and the intake of its source share: who takes the next message, and
+//! in which order what cannot be published live gets into the store.
+//!
+//! Everything here is done under one short lock per binding, so that the order in which messages
+//! came is the order in which they are handed on, whichever way they go:
+//!
+//! ```text
+//!                       ┌─ mode live ───► live ───► worker publishes
+//!   intake ──accept()───┤
+//!                       └─ mode queue ──► store ──► (durable) ──► settled
+//!                              │            │ fails
+//!                              └► held ◄────┘        worker puts them again, in order
+//! ```
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bridge_core::{
+    BindingKey, DeadLetterInfo, Destination, Pending, Placement, Seq, Store, StoreError,
+    StoredMessage,
+};
+use tokio::sync::Notify;
+use tokio_util::task::TaskTracker;
+use tracing::{error, info};
+
+use crate::metrics::{BindingMetrics, DropPolicy};
+use crate::phase::Phase;
+use crate::settlement::Token;
+use crate::{BindingSpec, DeliveryMode, OnFull};
+
+/// A message on its way through one binding, with the binding's part in its settlement.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) stored: Arc<StoredMessage>,
+    pub(crate) token: Token,
+    /// The monotonic instant at which it was given to the binding.
+    pub(crate) given: Duration,
+}
+
+/// What is to happen with a job that goes to the store.
+#[derive(Debug)]
+pub(crate) struct Parcel {
+    job: Job,
+    placement: Placement,
+}
+
+/// One binding: its settings, and what its worker and the intake share.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    pub(crate) key: BindingKey,
+    pub(crate) spec: BindingSpec,
+    pub(crate) mode: DeliveryMode,
+    pub(crate) metrics: BindingMetrics,
+    pub(crate) store: Arc<dyn Store>,
+    /// Rings when there may be something for the worker to do.
+    pub(crate) wake: Notify,
+    tasks: TaskTracker,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Whether messages are handed to the worker; else they go to the store.
+    live: bool,
+    /// Handed to the worker, and not yet taken by it.
+    inbox: VecDeque<Job>,
+    /// Waits for room in the queue, or for the store to work again; in order.
+    held: VecDeque<Parcel>,
+    /// Puts that the store has not answered.
+    outstanding: usize,
+    /// Puts that failed, by the order in which they were made.
+    failed: BTreeMap<u64, Parcel>,
+    next_put: u64,
+    /// How often in a row the store failed; what is held waits for the worker's retry meanwhile.
+    failures: u32,
+    /// How the worker stands, for those who ask.
+    phase: Phase,
+    /// Jobs that the worker has taken and not settled.
+    taken: u64,
+}
+
+/// A put that was made, and whom to tell about it.
+#[derive(Debug)]
+struct Posted {
+    lane: Arc<Lane>,
+    number: u64,
+    parcel: Parcel,
+}
+
+/// How a binding stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Standing {
+    pub(crate) phase: Phase,
+    /// Messages that were given to the binding and have not settled.
+    pub(crate) open: u64,
+}
+
+impl Lane {
+    pub(crate) fn new(
+        key: BindingKey,
+        spec: BindingSpec,
+        mode: DeliveryMode,
+        metrics: BindingMetrics,
+        store: Arc<dyn Store>,
+        tasks: TaskTracker,
+    ) -> Self {
+        metrics.set_carried_over(&store.usage(&key));
+        Self {
+            state: Mutex::new(State {
+                // Until the worker has seen a connection and an empty queue, messages queue up.
+                live: matches!(mode, DeliveryMode::DirectHold { .. }),
+                inbox: VecDeque::new(),
+                held: VecDeque::new(),
+                outstanding: 0,
+                failed: BTreeMap::new(),
+                next_put: 0,
+                failures: 0,
+                phase: Phase::LinkDown,
+                taken: 0,
+            }),
+            key,
+            spec,
+            mode,
+            metrics,
+            store,
+            wake: Notify::new(),
+            tasks,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this binding never queues.
+    pub(crate) const fn holds_directly(&self) -> bool {
+        matches!(self.mode, DeliveryMode::DirectHold { .. })
+    }
+
+    pub(crate) fn standing(&self) -> Standing {
+        let state = self.lock();
+        let waiting = state.inbox.len() + state.held.len() + state.outstanding + state.failed.len();
+        Standing {
+            phase: state.phase,
+            open: waiting as u64 + state.taken,
+        }
+    }
+
+    /// Lets others see how the worker stands.
+    pub(crate) fn show(&self, phase: Phase, taken: usize) {
+        let mut state = self.lock();
+        state.phase = phase;
+        state.taken = taken as u64;
+    }
+
+    /// What the worker is to publish next of what has just arrived.
+    pub(crate) fn take_live(&self) -> Option<Job> {
+        let mut state = self.lock();
+        let job = state.inbox.pop_front();
+        state.taken += u64::from(job.is_some());
+        job
+    }
+
+    /// Whether anything that arrived is with the worker or on its way to the store.
+    pub(crate) fn is_settled(&self) -> bool {
+        let state = self.lock();
+        state.inbox.is_empty()
+            && state.held.is_empty()
+            && state.outstanding == 0
+            && state.failed.is_empty()
+    }
+
+    /// From now on messages are handed to the worker, if that keeps the order: nothing may be
+    /// held, and the queue must be short enough for the worker to go through it first.
+    pub(crate) fn go_live(&self, longest_queue: u64) -> bool {
+        let mut state = self.lock();
+        if state.live {
+            return true;
+        }
+        state.live = self.mode == DeliveryMode::StoreAndForward
+            && state.held.is_empty()
+            && state.failed.is_empty()
+            && self.store.usage(&self.key).queue.entries <= longest_queue;
+        state.live
+    }
+
+    /// Puts back what the worker could not publish, before everything that has come since; from
+    /// now on messages go to the store. A binding that never queues keeps them for the worker.
+    pub(crate) fn recall(self: &Arc<Self>, lost: impl DoubleEndedIterator<Item = Job>) {
+        let mut state = self.lock();
+        if self.holds_directly() {
+            for job in lost.rev() {
+                state.inbox.push_front(job);
+            }
+            return;
+        }
+        state.live = false;
+        let mut waiting: VecDeque<Job> = lost.collect();
+        waiting.extend(state.inbox.drain(..));
+        for job in waiting {
+            self.queue_or_hold(&mut state, job);
+        }
+    }
+
+    /// Takes the oldest held job out when `expired` says so of its age.
+    pub(crate) fn take_live_if(&self, expired: impl Fn(&Job) -> bool) -> Option<Job> {
+        let mut state = self.lock();
+        if state.inbox.front().is_some_and(expired) {
+            return state.inbox.pop_front();
+        }
+        None
+    }
+
+    /// When the oldest message that waits for the worker was given to the binding.
+    pub(crate) fn oldest_given(&self) -> Option<Duration> {
+        self.lock().inbox.front().map(|job| job.given)
+    }
+
+    /// Keeps a message of the live path as a dead letter. It is held and stored again until that
+    /// succeeds (I20); only then it has settled.
+    pub(crate) fn dead_letter(self: &Arc<Self>, job: Job, info: DeadLetterInfo) {
+        let mut state = self.lock();
+        let parcel = Parcel {
+            job,
+            placement: Placement::DeadLetter(info),
+        };
+        if state.failures > 0 || !state.failed.is_empty() {
+            state.held.push_back(parcel);
+        } else {
+            self.post(&mut state, parcel);
+        }
+    }
+
+    /// Puts what is held into the store as far as there is room. Says whether something waits
+    /// for room that only dropping the oldest can make, and how many bytes that message has.
+    pub(crate) fn retry_held(self: &Arc<Self>) -> Option<u64> {
+        let mut state = self.lock();
+        if state.outstanding > 0 && state.failures > 0 {
+            // One probe at a time while the store fails.
+            return None;
+        }
+        while let Some(parcel) = state.held.pop_front() {
+            let size = parcel.job.stored.message.size();
+            if parcel.placement == Placement::Queue && !self.has_room(size) {
+                state.held.push_front(parcel);
+                return (self.spec.queue.on_full == OnFull::DropOldest).then_some(size);
+            }
+            self.post(&mut state, parcel);
+            if state.failures > 0 {
+                break;
+            }
+        }
+        None
+    }
+
+    /// How often in a row the store has failed.
+    pub(crate) fn store_failures(&self) -> u32 {
+        self.lock().failures
+    }
+
+    fn has_room(&self, size: u64) -> bool {
+        self.spec
+            .queue
+            .have_room(&self.store.usage(&self.key).queue, size)
+    }
+
+    fn queue_or_hold(self: &Arc<Self>, state: &mut State, job: Job) {
+        if let Some(parcel) = self.admit(state, job) {
+            self.post(state, parcel);
+        }
+    }
+
+    /// Decides about a message that is to be queued: what comes back is to be put right away.
+    fn admit(&self, state: &mut State, job: Job) -> Option<Parcel> {
+        let parcel = Parcel {
+            job,
+            placement: Placement::Queue,
+        };
+        if !state.held.is_empty() || !state.failed.is_empty() || state.failures > 0 {
+            state.held.push_back(parcel);
+            self.wake.notify_one();
+            return None;
+        }
+        if self.has_room(parcel.job.stored.message.size()) {
+            return Some(parcel);
+        }
+        if self.spec.queue.on_full == OnFull::DropNewest {
+            self.metrics.dropped_live(DropPolicy::Newest);
+            parcel.job.token.settled();
+        } else {
+            state.held.push_back(parcel);
+            self.wake.notify_one();
+        }
+        None
+    }
+
+    fn post(self: &Arc<Self>, state: &mut State, parcel: Parcel) {
+        let destination = Destination {
+            binding: self.key.clone(),
+            placement: parcel.placement.clone(),
+        };
+        let message = parcel.job.stored.clone();
+        let posted = self.number(state, parcel);
+        let pending = self.store.put(message, vec![destination]);
+        self.tasks.spawn(conclude(pending, vec![posted]));
+    }
+
+    fn number(self: &Arc<Self>, state: &mut State, parcel: Parcel) -> Posted {
+        let number = state.next_put;
+        state.next_put += 1;
+        state.outstanding += 1;
+        Posted {
+            lane: self.clone(),
+            number,
+            parcel,
+        }
+    }
+
+    /// What the store made of one put.
+    fn concluded(self: &Arc<Self>, number: u64, parcel: Parcel, result: &Result<Seq, StoreError>) {
+        let mut state = self.lock();
+        state.outstanding -= 1;
+        let settled = match result {
+            Ok(_) => {
+                if state.failures > 0 {
+                    info!(event = "store_recovered", binding = %self.key, "storing again");
+                }
+                state.failures = 0;
+                match &parcel.placement {
+                    Placement::Queue => self.metrics.queued.inc(),
+                    Placement::DeadLetter(info) => self.metrics.dead_lettered(info.reason),
+                }
+                Some(parcel)
+            }
+            Err(failure) if failure.is_transient() => {
+                self.metrics.store_failures.inc();
+                if state.failures == 0 && *failure != StoreError::Behind {
+                    error!(
+                        event = "store_failed",
+                        binding = %self.key,
+                        error = %failure,
+                        "cannot store messages: they are held and stored again, and nothing is \
+                         acknowledged meanwhile"
+                    );
+                }
+                state.failed.insert(number, parcel);
+                None
+            }
+            Err(failure) => {
+                error!(
+                    event = "store_refused",
+                    binding = %self.key,
+                    message_id = %parcel.job.stored.id,
+                    error = %failure,
+                    "a message can never be stored and is dropped"
+                );
+                self.metrics.dropped_live(DropPolicy::TooLarge);
+                Some(parcel)
+            }
+        };
+        if state.outstanding == 0 && !state.failed.is_empty() {
+            state.failures = state.failures.saturating_add(1);
+            let failed = std::mem::take(&mut state.failed);
+            for parcel in failed.into_values().rev() {
+                state.held.push_front(parcel);
+            }
+            self.store.resume(&self.key);
+        }
+        drop(state);
+        if let Some(parcel) = settled {
+            parcel.job.token.settled();
+        }
+        self.wake.notify_one();
+    }
+}
+
+async fn conclude(pending: Pending<Seq>, posted: Vec<Posted>) {
+    let result = pending.await;
+    for Posted {
+        lane,
+        number,
+        parcel,
+    } in posted
+    {
+        lane.concluded(number, parcel, &result);
+    }
+}
+
+/// Gives one message to each of `lanes`, in one step: those that are live hand it to their
+/// workers, and for all the others together it is stored as one record (I09).
+pub(crate) fn give(lanes: Vec<(Arc<Lane>, Job)>) {
+    let Some((first, store, tasks)) = lanes
+        .first()
+        .map(|(lane, job)| (job.stored.clone(), lane.store.clone(), lane.tasks.clone()))
+    else {
+        return;
+    };
+    let (lanes, jobs): (Vec<_>, Vec<_>) = lanes.into_iter().unzip();
+    // All locks are held until the put is made: no worker can come in between and reorder.
+    let mut guards = Vec::with_capacity(lanes.len());
+    let mut posted = Vec::new();
+    let mut destinations = Vec::new();
+    for (lane, job) in lanes.iter().zip(jobs) {
+        lane.metrics.received.inc();
+        let mut state = lane.lock();
+        if state.live {
+            state.inbox.push_back(job);
+            lane.wake.notify_one();
+        } else if let Some(parcel) = lane.admit(&mut state, job) {
+            destinations.push(Destination {
+                binding: lane.key.clone(),
+                placement: Placement::Queue,
+            });
+            posted.push(lane.number(&mut state, parcel));
+        }
+        guards.push(state);
+    }
+    if !posted.is_empty() {
+        let pending = store.put(first, destinations);
+        tasks.spawn(conclude(pending, posted));
+    }
+}

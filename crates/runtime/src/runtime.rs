@@ -1,0 +1,283 @@
+//! The whole of it running: routes between their sources and sinks, until told to stop.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bridge_core::{
+    Backoff, BindingKey, Clock, Name, Sink, Source, SourceState, Store, StoreError, Usage,
+};
+use prometheus::Registry;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{error, info, warn};
+
+use crate::RouteSpec;
+use crate::intake::{Intake, Router, UNSETTLED_KIB};
+use crate::lane::Lane;
+use crate::metrics::Metrics;
+use crate::worker::{self, Context};
+
+/// What a runtime is made of.
+#[derive(Debug)]
+pub struct Parts {
+    /// The routes; every session that they name is in `sources` or `sinks`.
+    pub routes: Vec<RouteSpec>,
+    /// The sessions that are read from, subscribed with [`crate::subscriptions_of`] their routes.
+    pub sources: BTreeMap<Name, Arc<dyn Source>>,
+    /// The sessions that are written to.
+    pub sinks: BTreeMap<Name, Arc<dyn Sink>>,
+    /// Where messages wait.
+    pub store: Arc<dyn Store>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// Where the metrics are registered.
+    pub registry: Registry,
+    /// Delays before what was refused for now, or could not be stored, is tried again.
+    pub backoff: Backoff,
+}
+
+/// Why a runtime does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A route names a session that is not there.
+    #[error("route {route} names the session {session}, which is not there")]
+    NoSuchSession {
+        /// The route.
+        route: Name,
+        /// The session.
+        session: Name,
+    },
+    /// The registry has metrics of these names already.
+    #[error("cannot register the metrics")]
+    Metrics(#[from] prometheus::Error),
+}
+
+/// Running routes.
+#[derive(Debug)]
+pub struct Runtime {
+    sources: BTreeMap<Name, (Arc<dyn Source>, Arc<Semaphore>)>,
+    sinks: BTreeMap<Name, Arc<dyn Sink>>,
+    lanes: Vec<Arc<Lane>>,
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    metrics: Metrics,
+    intakes: JoinSet<()>,
+    workers: JoinSet<()>,
+    puts: TaskTracker,
+    stop_intake: CancellationToken,
+    stop_workers: CancellationToken,
+}
+
+/// How it goes, for health checks and the API.
+#[derive(Debug, Clone)]
+pub struct Status {
+    /// The sessions that are read from.
+    pub sources: BTreeMap<Name, SourceState>,
+    /// Whether each session that is written to is connected.
+    pub sinks: BTreeMap<Name, bool>,
+    /// Every binding.
+    pub bindings: Vec<BindingStatus>,
+}
+
+/// How one binding stands.
+#[derive(Debug, Clone)]
+pub struct BindingStatus {
+    /// Which one.
+    pub key: BindingKey,
+    /// `live`, `replaying`, `blocked`, `link_down` or `recalling`.
+    pub state: &'static str,
+    /// Whether the head of its queue could not be published at the latest attempt (I12).
+    pub blocked: bool,
+    /// What waits.
+    pub usage: Usage,
+    /// Messages that were given to it and have not settled.
+    pub open: u64,
+}
+
+/// How a runtime ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stopped {
+    /// Messages that had not settled in time; they are still at their sources.
+    pub unsettled: u64,
+}
+
+impl Runtime {
+    /// Starts a task for each source session and for each binding.
+    pub fn start(parts: Parts) -> Result<Self, StartError> {
+        let metrics = Metrics::register(&parts.registry)?;
+        let puts = TaskTracker::new();
+        let (stop_intake, stop_workers) = (CancellationToken::new(), CancellationToken::new());
+        let mut workers = JoinSet::new();
+        let mut lanes: BTreeMap<Name, Vec<Arc<Lane>>> = BTreeMap::new();
+        for route in &parts.routes {
+            for spec in &route.bindings {
+                let sink = parts
+                    .sinks
+                    .get(&spec.sink)
+                    .ok_or(StartError::NoSuchSession {
+                        route: route.name.clone(),
+                        session: spec.sink.clone(),
+                    })?;
+                let key = BindingKey::new(route.name.clone(), spec.name.clone());
+                let lane = Arc::new(Lane::new(
+                    key.clone(),
+                    spec.clone(),
+                    route.mode,
+                    metrics.binding(&key),
+                    parts.store.clone(),
+                    puts.clone(),
+                ));
+                lanes
+                    .entry(route.name.clone())
+                    .or_default()
+                    .push(lane.clone());
+                let context = Context {
+                    sink: sink.clone(),
+                    clock: parts.clock.clone(),
+                    backoff: parts.backoff,
+                    stopping: stop_workers.clone(),
+                };
+                workers.spawn(worker::run(lane, context));
+            }
+        }
+        let mut by_source: BTreeMap<&Name, Vec<&RouteSpec>> = BTreeMap::new();
+        for route in &parts.routes {
+            by_source.entry(&route.source).or_default().push(route);
+        }
+        let mut intakes = JoinSet::new();
+        let mut sources = BTreeMap::new();
+        for (session, routes) in by_source {
+            let missing = || StartError::NoSuchSession {
+                route: routes
+                    .first()
+                    .map_or_else(|| session.clone(), |route| route.name.clone()),
+                session: session.clone(),
+            };
+            let source = parts.sources.get(session).ok_or_else(missing)?;
+            let unsettled = Arc::new(Semaphore::new(UNSETTLED_KIB as usize));
+            let intake = Intake {
+                session: session.clone(),
+                source: source.clone(),
+                router: Router::new(routes.iter().copied(), &lanes),
+                clock: parts.clock.clone(),
+                metrics: metrics.source(session),
+                unsettled: unsettled.clone(),
+            };
+            intakes.spawn(intake.run(stop_intake.clone()));
+            sources.insert(session.clone(), (source.clone(), unsettled));
+        }
+        Ok(Self {
+            sources,
+            sinks: parts.sinks,
+            lanes: lanes.into_values().flatten().collect(),
+            store: parts.store,
+            clock: parts.clock,
+            metrics,
+            intakes,
+            workers,
+            puts,
+            stop_intake,
+            stop_workers,
+        })
+    }
+
+    /// How it goes now.
+    pub fn status(&self) -> Status {
+        let sources = self.sources.iter();
+        let sinks = self.sinks.iter();
+        let bindings = self.lanes.iter().map(|lane| {
+            let usage = self.store.usage(&lane.key);
+            let standing = lane.standing();
+            BindingStatus {
+                key: lane.key.clone(),
+                state: standing.phase.as_str(),
+                blocked: usage.queue.entries > 0 && standing.phase.holds_the_head(),
+                usage,
+                open: standing.open,
+            }
+        });
+        Status {
+            sources: sources
+                .map(|(name, (source, _))| (name.clone(), source.state()))
+                .collect(),
+            sinks: sinks
+                .map(|(name, sink)| (name.clone(), sink.link().is_up()))
+                .collect(),
+            bindings: bindings.collect(),
+        }
+    }
+
+    /// Brings the gauges up to date; to be called before the metrics are read.
+    pub fn refresh_metrics(&self) {
+        let now = self.clock.wall();
+        for (lane, status) in self.lanes.iter().zip(self.status().bindings) {
+            let age = status.usage.oldest_age(now).as_secs();
+            lane.metrics
+                .set_usage(&status.usage, age, status.blocked, status.open);
+        }
+        for (session, (_, unsettled)) in &self.sources {
+            let held =
+                u64::from(UNSETTLED_KIB).saturating_sub(unsettled.available_permits() as u64);
+            self.metrics.set_unsettled(session, held * 1024);
+        }
+    }
+
+    /// Ends when a task of the runtime has failed, which no task does by design.
+    pub async fn failed(&mut self) -> tokio::task::JoinError {
+        loop {
+            let ended = tokio::select! {
+                Some(ended) = self.intakes.join_next() => ended,
+                Some(ended) = self.workers.join_next() => ended,
+                else => std::future::pending().await,
+            };
+            if let Err(failure) = ended {
+                return failure;
+            }
+        }
+    }
+
+    /// Stops: no more intake; what is under way settles, at most for `drain`; what is stored is
+    /// made durable; the sessions say goodbye. What has not settled stays with its source.
+    pub async fn shutdown(mut self, drain: Duration) -> Result<Stopped, StoreError> {
+        info!(
+            event = "stopping",
+            "no more messages are taken in; what is under way settles"
+        );
+        self.stop_intake.cancel();
+        while self.intakes.join_next().await.is_some() {}
+        self.stop_workers.cancel();
+        for lane in &self.lanes {
+            lane.wake.notify_one();
+        }
+        let settled = tokio::time::timeout(drain, async {
+            while let Some(ended) = self.workers.join_next().await {
+                if let Err(failure) = ended {
+                    error!(event = "worker_failed", error = %failure);
+                }
+            }
+        });
+        let mut unsettled = 0;
+        if settled.await.is_err() {
+            unsettled = self.lanes.iter().map(|lane| lane.standing().open).sum();
+            warn!(
+                event = "drain_timeout",
+                unsettled, "some messages did not settle in time; their sources keep them"
+            );
+            self.workers.shutdown().await;
+        }
+        self.store.flush().await?;
+        self.puts.close();
+        // Puts that the store has not answered by now are answered by its end.
+        let _ = tokio::time::timeout(drain, self.puts.wait()).await;
+        for sink in self.sinks.values() {
+            sink.close().await;
+        }
+        for (source, _) in self.sources.values() {
+            source.close().await;
+        }
+        Ok(Stopped { unsettled })
+    }
+}

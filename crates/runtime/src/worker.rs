@@ -1,0 +1,618 @@
+//! A binding's worker: the shell around [`Phase`] that moves messages and awaits answers.
+//!
+//! It is the one place where a message of its binding is offered, judged and given up on (I19).
+//! The queue goes before what has just arrived; a message that was lost on the way goes back to
+//! its place before anything behind it is sent.
+
+mod pass;
+
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bridge_core::{
+    Admitted, Answer, Backoff, BoxFuture, Clock, DeadLetterInfo, Disposition, Link, Move, Moved,
+    NotAdmitted, Path, ReadLimit, Reason, ReasonCode, Seq, Sink, StoreError, StoredMessage,
+    Unanswered, Verdict, View,
+};
+use futures_util::future::FutureExt;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error, info, warn};
+
+use self::pass::Pass;
+use crate::announce::Announced;
+use crate::lane::{Job, Lane};
+use crate::mapping::{self, Unfit};
+use crate::metrics::DropPolicy;
+use crate::phase::{Event, Phase};
+use crate::{DeliveryMode, OnExpired};
+
+/// A worker that has nothing to wait for looks again after this long (I11).
+const WAKE_UP: Duration = Duration::from_secs(30);
+/// The longest queue that is drained while new messages already wait in memory behind it.
+const HAND_OVER: u64 = 256;
+
+/// What a message under way is to its binding.
+#[derive(Debug)]
+enum Item {
+    /// It has just arrived; the number is its place in the order of arrival.
+    Live(u64, Job),
+    /// It is in the queue.
+    Replay(Seq, Arc<StoredMessage>),
+}
+
+impl Item {
+    fn stored(&self) -> &Arc<StoredMessage> {
+        match self {
+            Self::Live(_, job) => &job.stored,
+            Self::Replay(_, stored) => stored,
+        }
+    }
+
+    const fn path(&self) -> Path {
+        match self {
+            Self::Live(..) => Path::Live,
+            Self::Replay(..) => Path::Replay,
+        }
+    }
+}
+
+/// A message and its wait for a place in the window.
+type Admission<'a> = (Option<Item>, BoxFuture<'a, Result<Admitted, NotAdmitted>>);
+type Answered = BoxFuture<'static, (Item, Answer)>;
+type MovedEntry = BoxFuture<'static, (Seq, Reason, DeadLetterInfo, Result<Moved, StoreError>)>;
+
+/// What a worker needs besides its lane.
+#[derive(Debug, Clone)]
+pub(crate) struct Context {
+    pub(crate) sink: Arc<dyn Sink>,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Delays before a message that was refused for now, or that the store refused, is offered again.
+    pub(crate) backoff: Backoff,
+    /// Nothing more will arrive: settle what has, and end.
+    pub(crate) stopping: CancellationToken,
+}
+
+struct Worker<'a> {
+    lane: &'a Arc<Lane>,
+    sink: &'a dyn Sink,
+    context: &'a Context,
+    phase: Phase,
+    link: Link,
+    /// A message that waits for its place in the window.
+    admission: Option<Admission<'a>>,
+    under_way: FuturesUnordered<Answered>,
+    /// Live messages that were lost or are to stay, until everything under way is resolved.
+    lost: BTreeMap<u64, Job>,
+    next_live: u64,
+    pass: Pass,
+    /// Dead letters that are being written.
+    moves: FuturesUnordered<MovedEntry>,
+    /// How often in a row the head was refused for now.
+    refusals: u32,
+    retry_store_at: Option<Duration>,
+    move_failures: u32,
+    announced: Announced,
+}
+
+/// Serves one binding until it is stopped and everything that was given to it has settled.
+pub(crate) async fn run(lane: Arc<Lane>, context: Context) {
+    let sink = context.sink.clone();
+    let mut worker = Worker {
+        lane: &lane,
+        sink: &*sink,
+        phase: Phase::LinkDown,
+        link: Link::Down,
+        admission: None,
+        under_way: FuturesUnordered::new(),
+        lost: BTreeMap::new(),
+        next_live: 0,
+        pass: Pass::default(),
+        moves: FuturesUnordered::new(),
+        refusals: 0,
+        retry_store_at: None,
+        move_failures: 0,
+        announced: Announced::default(),
+        context: &context,
+    };
+    worker.serve().await;
+}
+
+impl Worker<'_> {
+    async fn serve(&mut self) {
+        let mut link_change = self.sink.changed(self.link);
+        loop {
+            self.pump().await;
+            if self.context.stopping.is_cancelled() && self.is_done() {
+                return;
+            }
+            let now = self.context.clock.monotonic();
+            let until = self.next_deadline(now);
+            tokio::select! {
+                Some((item, answer)) = self.under_way.next(), if !self.under_way.is_empty() => {
+                    self.answered(item, answer);
+                    while let Some(Some((item, answer))) = self.under_way.next().now_or_never() {
+                        self.answered(item, answer);
+                    }
+                }
+                admitted = admitted(&mut self.admission) => self.admitted(admitted),
+                read = self.pass.read() => self.have_read(read),
+                Some(moved) = self.moves.next(), if !self.moves.is_empty() => self.moved(moved),
+                link = &mut link_change => {
+                    self.link_is(link);
+                    link_change = self.sink.changed(link);
+                }
+                () = self.lane.wake.notified() => self.pass.ring(),
+                () = self.context.stopping.cancelled(), if !self.context.stopping.is_cancelled() => {}
+                () = tokio::time::sleep(until.saturating_sub(now)) => self.pass.ring(),
+            }
+        }
+    }
+
+    /// Starts whatever can be started.
+    async fn pump(&mut self) {
+        self.settle_the_past();
+        self.make_room().await;
+        while self.phase.sends() && self.admission.is_none() {
+            if self.under_way.len() >= usize::from(self.lane.spec.max_in_flight.get()) {
+                break;
+            }
+            let Some(item) = self.next_item() else { break };
+            self.offer(item);
+        }
+        self.read_ahead();
+        let taken = self.lost.len()
+            + self.moves.len()
+            + self.under_way.len()
+            + usize::from(self.admission.is_some());
+        self.lane.show(self.phase, taken);
+    }
+
+    /// Resolves a recall when nothing is under way any more, and sees what the time has brought.
+    fn settle_the_past(&mut self) {
+        let now = self.context.clock.monotonic();
+        self.on(Event::Tick);
+        if matches!(self.phase, Phase::Recalling { .. })
+            && self.under_way.is_empty()
+            && self.admission.is_none()
+        {
+            let lost = std::mem::take(&mut self.lost);
+            self.lane.recall(lost.into_values());
+            self.pass.rewind();
+            self.on(Event::Resolved);
+        }
+        if let DeliveryMode::DirectHold { send_retry_budget } = self.lane.mode {
+            let over = |job: &Job| now.saturating_sub(job.given) >= send_retry_budget;
+            while let Some(job) = self.lane.take_live_if(over) {
+                debug!(event = "left_at_source", binding = %self.lane.key, id = %job.stored.id);
+                self.lane.metrics.left.inc();
+                job.token.leave();
+            }
+        }
+        if self.context.stopping.is_cancelled() && self.phase != Phase::Live {
+            self.put_away();
+        }
+    }
+
+    /// What waits in memory for a queue or a link goes where it is safe before the service ends:
+    /// into the store, or it is left with the source.
+    fn put_away(&mut self) {
+        if !self.lane.holds_directly() {
+            self.lane.recall(std::iter::empty());
+            return;
+        }
+        if self.phase == Phase::LinkDown {
+            while let Some(job) = self.lane.take_live_if(|_| true) {
+                self.lane.metrics.left.inc();
+                // Not `leave`: the source is about to be closed, and keeps what it was not told.
+                drop(job);
+            }
+        }
+    }
+
+    /// Stores what is held, and drops the oldest for it where the configuration says so.
+    async fn make_room(&mut self) {
+        let now = self.context.clock.monotonic();
+        let failures = self.lane.store_failures();
+        if failures == 0 {
+            self.retry_store_at = None;
+        } else if self.retry_store_at.is_none() {
+            self.retry_store_at = Some(now + self.context.backoff.delay(failures, rand::random()));
+        }
+        if self.retry_store_at.is_some_and(|at| now < at) {
+            return;
+        }
+        self.retry_store_at = None;
+        while let Some(needed) = self.lane.retry_held() {
+            if !self.drop_oldest(needed).await {
+                break;
+            }
+        }
+    }
+
+    /// Drops queued messages that are not under way, oldest first, until `needed` bytes are free.
+    /// Says whether any could be dropped.
+    async fn drop_oldest(&mut self, needed: u64) -> bool {
+        let limit = ReadLimit {
+            entries: 16,
+            bytes: needed.max(1),
+        };
+        let oldest = self
+            .lane
+            .store
+            .read(&self.lane.key, View::Queue, self.pass.sent_to(), limit);
+        let Ok(oldest) = oldest.await else {
+            return false;
+        };
+        let mut dropped = false;
+        for entry in oldest {
+            if self.pass.is_leaving(entry.seq) {
+                continue;
+            }
+            let usage = self.lane.store.usage(&self.lane.key);
+            if self.lane.spec.queue.have_room(&usage.queue, needed) {
+                break;
+            }
+            self.lane.store.settle(&self.lane.key, &[entry.seq]);
+            self.lane.metrics.dropped_queued(DropPolicy::Oldest);
+            self.pass.forget(entry.seq);
+            dropped = true;
+        }
+        dropped
+    }
+
+    /// The next message to offer: the queue's first, then what has just arrived.
+    fn next_item(&mut self) -> Option<Item> {
+        if self.phase == Phase::Replaying {
+            // A service that stops leaves the queue for its next run.
+            let stopping = self.context.stopping.is_cancelled();
+            if stopping {
+                self.pass.discard();
+            }
+            while let Some(entry) = self.pass.next() {
+                match entry.message {
+                    Ok(stored) => return Some(Item::Replay(entry.seq, stored)),
+                    Err(failure) => self.cannot_read(entry.seq, &failure),
+                }
+            }
+            // While the rest of the queue drains, what arrives already waits in memory behind it:
+            // under steady traffic a queue that everything still goes through is never empty.
+            if !stopping && self.lane.go_live(HAND_OVER) {
+                let usage = self.lane.store.usage(&self.lane.key);
+                if self.pass.is_over(&usage) {
+                    self.on(Event::Drained);
+                }
+            }
+        }
+        if self.phase != Phase::Live {
+            return None;
+        }
+        let job = self.lane.take_live()?;
+        let number = self.next_live;
+        self.next_live += 1;
+        Some(Item::Live(number, job))
+    }
+
+    fn offer(&mut self, item: Item) {
+        let Link::Up { limits, .. } = self.link else {
+            self.keep(item);
+            self.on(Event::LinkDown);
+            return;
+        };
+        let now = self.context.clock.wall();
+        let outgoing = mapping::outgoing(
+            item.stored(),
+            &self.lane.key.route,
+            &self.lane.spec,
+            &limits,
+            now,
+        );
+        match outgoing {
+            Ok(outgoing) => {
+                let mut admission = self.sink.publish(outgoing);
+                match (&mut admission).now_or_never() {
+                    Some(result) => self.item_admitted(item, result),
+                    None => self.admission = Some((Some(item), admission)),
+                }
+            }
+            Err(Unfit::Expired) => self.expired(item),
+            Err(Unfit::Refused(reason)) => self.give_up(item, reason, None),
+        }
+    }
+
+    fn admitted(&mut self, (item, result): (Option<Item>, Result<Admitted, NotAdmitted>)) {
+        self.admission = None;
+        if let Some(item) = item {
+            self.item_admitted(item, result);
+        }
+    }
+
+    fn item_admitted(&mut self, item: Item, result: Result<Admitted, NotAdmitted>) {
+        match result {
+            Ok(answer) => self
+                .under_way
+                .push(Box::pin(async move { (item, answer.await) })),
+            Err(NotAdmitted::LinkDown) => {
+                self.keep(item);
+                self.on(Event::LinkDown);
+            }
+            Err(NotAdmitted::Refused(refusal)) => {
+                self.give_up(item, refusal.reason(), Some(refusal.to_string()));
+            }
+        }
+    }
+
+    fn answered(&mut self, item: Item, answer: Answer) {
+        let (code, reason_string) = match answer {
+            Answer::Answered {
+                code,
+                reason_string,
+            } => (code, reason_string),
+            Answer::Unanswered(how) => {
+                if how == Unanswered::MayHaveBeenSent {
+                    self.lane.metrics.unanswered.inc();
+                }
+                self.keep(item);
+                self.on(Event::Unanswered);
+                return;
+            }
+        };
+        match Verdict::of(code).disposition(item.path()) {
+            Disposition::Delivered => self.delivered(item),
+            // Until a message can be deferred, a policy's refusal is final on both paths.
+            Disposition::DeadLetter | Disposition::Defer => {
+                self.give_up(item, Reason::Broker(code), reason_string);
+            }
+            Disposition::Keep => {
+                self.announce(&item, code);
+                self.keep(item);
+                self.refusals = self.refusals.saturating_add(1);
+                let delay = self.context.backoff.delay(self.refusals, rand::random());
+                let until = self.context.clock.monotonic() + delay;
+                self.on(Event::RefusedForNow { until });
+                return;
+            }
+        }
+        self.refusals = 0;
+    }
+
+    fn delivered(&mut self, item: Item) {
+        let metrics = &self.lane.metrics;
+        metrics.delivered.inc();
+        match item {
+            Item::Live(_, job) => {
+                metrics.published.inc();
+                job.token.settled();
+            }
+            Item::Replay(seq, _) => {
+                metrics.replayed.inc();
+                self.lane.store.settle(&self.lane.key, &[seq]);
+            }
+        }
+    }
+
+    /// A message that is to be offered again: a queued one is still in its place.
+    fn keep(&mut self, item: Item) {
+        if let Item::Live(number, job) = item {
+            self.lost.insert(number, job);
+        }
+    }
+
+    fn expired(&mut self, item: Item) {
+        if self.lane.spec.on_expired == OnExpired::DeadLetter {
+            self.give_up(item, Reason::Expired, None);
+            return;
+        }
+        match item {
+            Item::Live(_, job) => {
+                self.lane.metrics.dropped_live(DropPolicy::Expired);
+                job.token.settled();
+            }
+            Item::Replay(seq, _) => {
+                self.lane.metrics.dropped_queued(DropPolicy::Expired);
+                self.lane.store.settle(&self.lane.key, &[seq]);
+            }
+        }
+    }
+
+    /// A verdict for good: the message becomes a dead letter, and what is behind it goes on (I02).
+    fn give_up(&mut self, item: Item, reason: Reason, reason_string: Option<String>) {
+        if self.announced.is_new(&item.stored().message.topic, reason) {
+            warn!(
+                event = "refused",
+                binding = %self.lane.key,
+                topic = %item.stored().message.topic,
+                reason = %reason,
+                reason_string,
+                message_id = %item.stored().id,
+                "a message cannot be delivered and is kept as a dead letter; \
+                 more of this topic and reason are only counted"
+            );
+        }
+        let now = self.context.clock.wall();
+        let info = DeadLetterInfo {
+            reason,
+            reason_string,
+            first_refusal: now,
+            last_refusal: now,
+            attempts: 1,
+        };
+        match item {
+            Item::Live(_, job) => {
+                self.lane.metrics.refused.inc();
+                self.lane.dead_letter(job, info);
+            }
+            Item::Replay(seq, _) => {
+                self.pass.leaves(seq);
+                self.begin_move(seq, info, Duration::ZERO);
+            }
+        }
+    }
+
+    fn begin_move(&mut self, seq: Seq, info: DeadLetterInfo, delay: Duration) {
+        let store = self.lane.store.clone();
+        let binding = self.lane.key.clone();
+        self.moves.push(Box::pin(async move {
+            if !delay.is_zero() {
+                tokio::time::sleep(delay).await;
+            }
+            let change = Move::DeadLetter {
+                binding,
+                seq,
+                info: info.clone(),
+            };
+            let result = store.apply(change).await;
+            (seq, info.reason, info, result)
+        }));
+    }
+
+    /// A dead letter that could not be written is held and written again, without limit (I20).
+    fn moved(
+        &mut self,
+        (seq, reason, info, result): (Seq, Reason, DeadLetterInfo, Result<Moved, StoreError>),
+    ) {
+        match result {
+            Ok(moved) => {
+                self.move_failures = 0;
+                self.pass.has_left(seq);
+                if moved != Moved::NotThere {
+                    self.lane.metrics.dead_lettered(reason);
+                }
+            }
+            Err(StoreError::Closed) => {}
+            Err(failure) => {
+                self.lane.metrics.store_failures.inc();
+                self.move_failures = self.move_failures.saturating_add(1);
+                if self.move_failures == 1 {
+                    error!(
+                        event = "dead_letter_failed",
+                        binding = %self.lane.key,
+                        error = %failure,
+                        "a dead letter cannot be written: it is held and written again"
+                    );
+                }
+                let delay = self
+                    .context
+                    .backoff
+                    .delay(self.move_failures, rand::random());
+                self.begin_move(seq, info, delay);
+            }
+        }
+    }
+
+    fn announce(&mut self, item: &Item, code: ReasonCode) {
+        let reason = Reason::Broker(code);
+        if self.announced.is_new(&item.stored().message.topic, reason) {
+            warn!(
+                event = "refused_for_now",
+                binding = %self.lane.key,
+                topic = %item.stored().message.topic,
+                reason = %reason,
+                "the broker takes a message at another time; it stays in its place"
+            );
+        }
+    }
+
+    fn cannot_read(&mut self, seq: Seq, failure: &StoreError) {
+        if self.pass.cannot_read(seq) {
+            error!(
+                event = "unreadable",
+                binding = %self.lane.key,
+                seq = seq.get(),
+                error = %failure,
+                "a queued message cannot be read; it stays, and the others go on"
+            );
+        }
+    }
+
+    fn read_ahead(&mut self) {
+        if self.phase == Phase::Replaying && !self.context.stopping.is_cancelled() {
+            self.pass.read_ahead(&*self.lane.store, &self.lane.key);
+        }
+    }
+
+    fn have_read(&mut self, result: Result<(), StoreError>) {
+        let Err(failure) = result else { return };
+        warn!(
+            event = "read_failed",
+            binding = %self.lane.key,
+            error = %failure,
+            "the queue cannot be read; it is read again"
+        );
+        let delay = self.context.backoff.delay(1, rand::random());
+        let until = self.context.clock.monotonic() + delay;
+        self.on(Event::RefusedForNow { until });
+    }
+
+    fn link_is(&mut self, link: Link) {
+        self.link = link;
+        if link.is_up() {
+            self.on(Event::LinkUp);
+        } else {
+            self.on(Event::LinkDown);
+        }
+    }
+
+    fn on(&mut self, event: Event) {
+        let before = self.phase;
+        self.phase = before.on_event(event, self.context.clock.monotonic());
+        if self.phase != before {
+            let usage = self.lane.store.usage(&self.lane.key);
+            let depth = usage.queue.entries;
+            match self.phase {
+                Phase::LinkDown | Phase::Blocked { .. } => info!(
+                    event = "binding_held",
+                    binding = %self.lane.key,
+                    state = self.phase.as_str(),
+                    depth,
+                ),
+                Phase::Live => info!(event = "binding_live", binding = %self.lane.key),
+                phase => debug!(
+                    event = "binding_state",
+                    binding = %self.lane.key,
+                    state = phase.as_str(),
+                    depth,
+                ),
+            }
+        }
+    }
+
+    fn next_deadline(&self, now: Duration) -> Duration {
+        let mut until = now + WAKE_UP;
+        if let Phase::Blocked { until: retry } = self.phase {
+            until = until.min(retry);
+        }
+        if let Some(retry) = self.retry_store_at {
+            until = until.min(retry);
+        }
+        if let DeliveryMode::DirectHold { send_retry_budget } = self.lane.mode
+            && let Some(given) = self.lane.oldest_given()
+        {
+            until = until.min(given + send_retry_budget);
+        }
+        until
+    }
+
+    fn is_done(&self) -> bool {
+        self.lane.is_settled()
+            && self.lost.is_empty()
+            && self.under_way.is_empty()
+            && self.admission.is_none()
+            && self.moves.is_empty()
+    }
+}
+
+/// Ends when the message that waits for its place in the window has got it, or will not.
+async fn admitted(
+    admission: &mut Option<Admission<'_>>,
+) -> (Option<Item>, Result<Admitted, NotAdmitted>) {
+    match admission {
+        Some((item, future)) => {
+            let result = future.await;
+            (item.take(), result)
+        }
+        None => pending().await,
+    }
+}

@@ -1,0 +1,123 @@
+//! One pass through a binding's queue, from its head: what was read ahead and what was sent.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::future::pending;
+
+use bridge_core::{BindingKey, Pending, ReadLimit, Seated, Seq, Store, StoreError, Usage, View};
+
+/// How much is read ahead of the window.
+const READ_AHEAD: ReadLimit = ReadLimit {
+    entries: 512,
+    bytes: 4 * 1024 * 1024,
+};
+
+/// Where a pass stands.
+#[derive(Default)]
+pub(super) struct Pass {
+    /// Entries that were read and not yet sent.
+    ahead: VecDeque<Seated>,
+    reading: Option<Pending<Vec<Seated>>>,
+    /// Up to where the queue was read.
+    read_to: Option<Seq>,
+    /// Up to where the queue was sent.
+    sent_to: Option<Seq>,
+    /// The end of the queue was seen.
+    exhausted: bool,
+    /// Something may have been stored since the latest read began.
+    rung: bool,
+    /// Entries on their way to the dead letters: no longer to be sent.
+    leaving: BTreeSet<Seq>,
+    /// Entries of which the store says that they cannot be read: they stay, others go on.
+    unreadable: BTreeSet<Seq>,
+}
+
+impl Pass {
+    /// Begins at the head again.
+    pub(super) fn rewind(&mut self) {
+        *self = Self {
+            leaving: std::mem::take(&mut self.leaving),
+            ..Self::default()
+        };
+    }
+
+    /// There may be something new to read.
+    pub(super) fn ring(&mut self) {
+        self.rung = true;
+        self.exhausted = false;
+    }
+
+    /// Reads on when little is left of what was read, and the end was not seen.
+    pub(super) fn read_ahead(&mut self, store: &dyn Store, binding: &BindingKey) {
+        let enough = self.ahead.len() >= READ_AHEAD.entries / 2;
+        if self.reading.is_none() && !self.exhausted && !enough {
+            self.rung = false;
+            self.reading = Some(store.read(binding, View::Queue, self.read_to, READ_AHEAD));
+        }
+    }
+
+    /// Ends with the outcome of the read under way; never, when there is none.
+    pub(super) async fn read(&mut self) -> Result<(), StoreError> {
+        let result = match &mut self.reading {
+            Some(reading) => reading.await,
+            None => pending().await,
+        };
+        self.reading = None;
+        let entries = result?;
+        self.exhausted = entries.is_empty() && !self.rung;
+        if let Some(last) = entries.last() {
+            self.read_to = Some(last.seq);
+        }
+        self.ahead.extend(entries);
+        Ok(())
+    }
+
+    /// The next entry to send.
+    pub(super) fn next(&mut self) -> Option<Seated> {
+        while let Some(entry) = self.ahead.pop_front() {
+            if !self.leaving.contains(&entry.seq) {
+                self.sent_to = Some(entry.seq);
+                return Some(entry);
+            }
+        }
+        None
+    }
+
+    /// Forgets what was read and not sent.
+    pub(super) fn discard(&mut self) {
+        self.ahead.clear();
+    }
+
+    /// The last entry that was sent: what comes after it is not under way.
+    pub(super) const fn sent_to(&self) -> Option<Seq> {
+        self.sent_to
+    }
+
+    /// The entry was dropped from the queue.
+    pub(super) fn forget(&mut self, seq: Seq) {
+        self.ahead.retain(|entry| entry.seq != seq);
+    }
+
+    /// The entry is on its way to the dead letters, until [`Pass::has_left`].
+    pub(super) fn leaves(&mut self, seq: Seq) {
+        self.leaving.insert(seq);
+    }
+
+    pub(super) fn is_leaving(&self, seq: Seq) -> bool {
+        self.leaving.contains(&seq)
+    }
+
+    pub(super) fn has_left(&mut self, seq: Seq) {
+        self.leaving.remove(&seq);
+    }
+
+    /// Remembers an entry that cannot be read. Says whether it is the first time in this pass.
+    pub(super) fn cannot_read(&mut self, seq: Seq) -> bool {
+        self.unreadable.insert(seq)
+    }
+
+    /// Whether a queue with `usage` holds nothing that could still be sent or is under way.
+    pub(super) fn is_over(&self, usage: &Usage) -> bool {
+        let known = self.leaving.len() + self.unreadable.len();
+        self.reading.is_none() && usage.queue.entries <= known as u64
+    }
+}
