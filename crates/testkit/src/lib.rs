@@ -1,1 +1,42 @@
-//! .
+//! What the tests of the workspace stand on; never part of the service.
+//!
+//! Brokers to talk to: [`Mosquitto`], a real one that can be stopped, killed, paused and given
+//! a new ACL, and [`ScriptedBroker`], which answers byte for byte what a test says. A [`Proxy`]
+//! to break the line between. [`RawClient`], an MQTT 5 client on the same small [`codec`], so that
+//! no test checks a client library with itself. [`BridgeProcess`], a binary under test.
+//!
+//! It shares nothing with the code it tests: no type of the bridge, no MQTT library. What goes
+//! wrong here fails the test that asked, with a message that says what and where: the helpers
+//! panic, the client returns [`std::io::Error`]. Everything stops on drop.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::missing_panics_doc,
+    reason = "the code of tests: failing loudly is what it is for"
+)]
+
+pub mod codec;
+pub mod http;
+
+mod client;
+mod frames;
+mod mosquitto;
+mod port;
+mod process;
+mod proxy;
+mod scripted;
+mod signal;
+mod socket;
+mod wait;
+
+//pub use client::{ClientOptions, PublishReport, RawClient};
+pub use codec::{Ack, AckKind, ConnAck, Connect, Packet, Property, Publish, Subscribe};
+pub use mosquitto::{Mosquitto, MosquittoBuilder, require_mosquitto};
+pub use port::PortLease;
+//pub use process::{BridgeProcess, BridgeProcessBuilder, Metrics};
+pub use proxy::{Cut, Proxy};
+pub use scripted::{Behaviour, BrokerConnection, ReceivedPublish, Reply, ScriptedBroker};
+pub use wait::{wait_for, wait_until};

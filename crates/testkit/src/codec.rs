@@ -1,0 +1,35 @@
+//! MQTT 5 packets as bytes, written from the standard for the tests alone.
+
+mod packet;
+mod property;
+mod wire;
+
+pub use packet::{
+    Ack, AckKind, ConnAck, Connect, Disconnect, Packet, Publish, SubAck, Subscribe, Unsubscribe,
+    Will,
+};
+pub use property::{Properties, Property};
+pub use wire::Malformed;
+
+use bytes::Bytes;
+
+/// One control packet as it is framed: the first byte of the fixed header, and all that follows
+/// the remaining length.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frame {
+    /// Packet type in the high, flags in the low half.
+    pub first: u8,
+    /// Variable header and payload.
+    pub body: Bytes,
+}
+
+impl Frame {
+    /// The frame's bytes on the wire.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.body.len() + 5);
+        out.push(self.first);
+        wire::put_var_int(&mut out, self.body.len());
+        out.extend_from_slice(&self.body);
+        out
+    }
+}

@@ -1,0 +1,527 @@
+//! The control packets of MQTT 5 §3.
+
+use bytes::{Buf, Bytes};
+
+use super::Frame;
+use super::property::{Properties, Property, get_properties, put_properties};
+use super::wire::{Malformed, Wire, put_binary, put_var_int};
+
+/// One control packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the packets' names are those of the standard")]
+pub enum Packet {
+    Connect(Connect),
+    ConnAck(ConnAck),
+    Publish(Publish),
+    /// PUBACK, PUBREC, PUBREL or PUBCOMP.
+    Ack(Ack),
+    Subscribe(Subscribe),
+    SubAck(SubAck),
+    Unsubscribe(Unsubscribe),
+    UnsubAck(SubAck),
+    PingReq,
+    PingResp,
+    Disconnect(Disconnect),
+    /// AUTH, with its body as it is.
+    Auth(Bytes),
+}
+
+/// CONNECT.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Connect {
+    /// Client identifier.
+    pub client_id: String,
+    /// Clean start.
+    pub clean_start: bool,
+    /// Keep alive in seconds; 0 is none.
+    pub keep_alive: u16,
+    /// The properties.
+    pub properties: Properties,
+    /// The will.
+    pub will: Option<Will>,
+    /// User name.
+    pub username: Option<String>,
+    /// Password.
+    pub password: Option<Bytes>,
+}
+
+/// The will of a CONNECT.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields' names are those of the standard")]
+pub struct Will {
+    pub topic: String,
+    pub payload: Bytes,
+    pub qos: u8,
+    pub retain: bool,
+    pub properties: Properties,
+}
+
+/// CONNACK.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ConnAck {
+    /// Whether the broker has resumed a session.
+    pub session_present: bool,
+    /// Reason code.
+    pub code: u8,
+    /// The properties.
+    pub properties: Properties,
+}
+
+/// PUBLISH.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Publish {
+    /// Topic; empty where a topic alias stands for it.
+    pub topic: String,
+    /// Payload.
+    pub payload: Bytes,
+    /// QoS.
+    pub qos: u8,
+    /// The retain flag.
+    pub retain: bool,
+    /// The dup flag.
+    pub dup: bool,
+    /// Packet identifier; 0 with QoS 0.
+    pub id: u16,
+    /// The properties.
+    pub properties: Properties,
+}
+
+/// Which of the four answers that are built alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+#[expect(missing_docs, reason = "the packets' names are those of the standard")]
+pub enum AckKind {
+    PubAck = 0x40,
+    PubRec = 0x50,
+    PubRel = 0x62,
+    PubComp = 0x70,
+}
+
+/// PUBACK, PUBREC, PUBREL or PUBCOMP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ack {
+    /// Which.
+    pub kind: AckKind,
+    /// Packet identifier.
+    pub id: u16,
+    /// Reason code.
+    pub code: u8,
+    /// The properties.
+    pub properties: Properties,
+}
+
+/// SUBSCRIBE.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Subscribe {
+    /// Packet identifier.
+    pub id: u16,
+    /// The properties.
+    pub properties: Properties,
+    /// Topic filters with their options byte.
+    pub filters: Vec<(String, u8)>,
+}
+
+/// SUBACK or UNSUBACK.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SubAck {
+    /// Packet identifier.
+    pub id: u16,
+    /// The properties.
+    pub properties: Properties,
+    /// A reason code for each filter.
+    pub codes: Vec<u8>,
+}
+
+/// UNSUBSCRIBE.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Unsubscribe {
+    /// Packet identifier.
+    pub id: u16,
+    /// The properties.
+    pub properties: Properties,
+    /// Topic filters.
+    pub filters: Vec<String>,
+}
+
+/// DISCONNECT.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Disconnect {
+    /// Reason code.
+    pub code: u8,
+    /// The properties.
+    pub properties: Properties,
+}
+
+impl Publish {
+    /// A QoS 1 message without retain and without properties.
+    pub fn new(topic: impl Into<String>, payload: impl Into<Bytes>) -> Self {
+        Self {
+            topic: topic.into(),
+            payload: payload.into(),
+            qos: 1,
+            ..Self::default()
+        }
+    }
+
+    /// With that QoS.
+    #[must_use]
+    pub fn qos(mut self, qos: u8) -> Self {
+        self.qos = qos;
+        self
+    }
+
+    /// With the retain flag.
+    #[must_use]
+    pub fn retained(mut self) -> Self {
+        self.retain = true;
+        self
+    }
+
+    /// With that packet identifier.
+    #[must_use]
+    pub fn id(mut self, id: u16) -> Self {
+        self.id = id;
+        self
+    }
+
+    /// With one more property.
+    #[must_use]
+    pub fn with(mut self, property: Property) -> Self {
+        self.properties.push(property);
+        self
+    }
+
+    /// The payload as text.
+    ///
+    /// # Panics
+    /// When it is not UTF-8.
+    pub fn text(&self) -> &str {
+        str::from_utf8(&self.payload).expect("a payload of UTF-8 text")
+    }
+
+    /// Appends the packet; the hot path of a load generator.
+    pub fn put(&self, out: &mut Vec<u8>) {
+        let mut properties = Vec::new();
+        put_properties(&mut properties, &self.properties);
+        let id_size = if self.qos > 0 { 2 } else { 0 };
+        let flags = u8::from(self.dup) << 3 | self.qos << 1 | u8::from(self.retain);
+        out.push(0x30 | flags);
+        put_var_int(
+            out,
+            2 + self.topic.len() + id_size + properties.len() + self.payload.len(),
+        );
+        put_binary(out, self.topic.as_bytes());
+        if self.qos > 0 {
+            self.id.put(out);
+        }
+        out.extend_from_slice(&properties);
+        out.extend_from_slice(&self.payload);
+    }
+}
+
+impl std::fmt::Debug for Publish {
+    /// A long payload is shown by its length.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("Publish");
+        shown.field("topic", &self.topic);
+        if self.payload.len() <= 64 {
+            shown.field("payload", &self.payload);
+        } else {
+            shown.field("payload_bytes", &self.payload.len());
+        }
+        shown
+            .field("qos", &self.qos)
+            .field("retain", &self.retain)
+            .field("dup", &self.dup)
+            .field("id", &self.id)
+            .field("properties", &self.properties)
+            .finish()
+    }
+}
+
+impl Ack {
+    /// An answer without properties.
+    pub const fn new(kind: AckKind, id: u16, code: u8) -> Self {
+        Self {
+            kind,
+            id,
+            code,
+            properties: Vec::new(),
+        }
+    }
+
+    /// Appends the packet, in the short form where that says it all (§3.4.2.1).
+    pub fn put(&self, out: &mut Vec<u8>) {
+        let mut body = Vec::with_capacity(4);
+        self.id.put(&mut body);
+        if self.code != 0 || !self.properties.is_empty() {
+            body.push(self.code);
+        }
+        if !self.properties.is_empty() {
+            put_properties(&mut body, &self.properties);
+        }
+        put_framed(out, self.kind as u8, &body);
+    }
+}
+
+impl Packet {
+    /// The packet's bytes on the wire.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.put(&mut out);
+        out
+    }
+
+    /// Appends the packet.
+    pub fn put(&self, out: &mut Vec<u8>) {
+        let mut body = Vec::new();
+        let first = match self {
+            Self::Publish(publish) => return publish.put(out),
+            Self::Ack(ack) => return ack.put(out),
+            Self::Connect(connect) => {
+                connect.put(&mut body);
+                0x10
+            }
+            Self::ConnAck(ack) => {
+                body.push(u8::from(ack.session_present));
+                body.push(ack.code);
+                put_properties(&mut body, &ack.properties);
+                0x20
+            }
+            Self::Subscribe(subscribe) => {
+                subscribe.id.put(&mut body);
+                put_properties(&mut body, &subscribe.properties);
+                for (filter, options) in &subscribe.filters {
+                    filter.put(&mut body);
+                    body.push(*options);
+                }
+                0x82
+            }
+            Self::SubAck(ack) => {
+                ack.put(&mut body);
+                0x90
+            }
+            Self::UnsubAck(ack) => {
+                ack.put(&mut body);
+                0xB0
+            }
+            Self::Unsubscribe(unsubscribe) => {
+                unsubscribe.id.put(&mut body);
+                put_properties(&mut body, &unsubscribe.properties);
+                for filter in &unsubscribe.filters {
+                    filter.put(&mut body);
+                }
+                0xA2
+            }
+            Self::PingReq => 0xC0,
+            Self::PingResp => 0xD0,
+            Self::Disconnect(disconnect) => {
+                // §3.14.2.1: a normal one without properties has no body.
+                if disconnect.code != 0 || !disconnect.properties.is_empty() {
+                    body.push(disconnect.code);
+                    put_properties(&mut body, &disconnect.properties);
+                }
+                0xE0
+            }
+            Self::Auth(raw) => {
+                body.extend_from_slice(raw);
+                0xF0
+            }
+        };
+        put_framed(out, first, &body);
+    }
+
+    /// Reads a packet from its frame.
+    pub fn decode(frame: Frame) -> Result<Self, Malformed> {
+        let Frame { first, mut body } = frame;
+        let from = &mut body;
+        let packet = match first {
+            0x10 => Self::Connect(Connect::get(from)?),
+            0x20 => Self::ConnAck(ConnAck {
+                session_present: from.try_get_u8()? & 1 == 1,
+                code: from.try_get_u8()?,
+                properties: get_properties(from)?,
+            }),
+            0x30..=0x3F => return Publish::get(first, body).map(Self::Publish),
+            0x40 => Self::Ack(Ack::get(AckKind::PubAck, from)?),
+            0x50 => Self::Ack(Ack::get(AckKind::PubRec, from)?),
+            0x62 => Self::Ack(Ack::get(AckKind::PubRel, from)?),
+            0x70 => Self::Ack(Ack::get(AckKind::PubComp, from)?),
+            0x82 => Self::Subscribe(Subscribe::get(from)?),
+            0x90 => Self::SubAck(SubAck::get(from)?),
+            0xB0 => Self::UnsubAck(SubAck::get(from)?),
+            0xA2 => Self::Unsubscribe(Unsubscribe::get(from)?),
+            0xC0 => Self::PingReq,
+            0xD0 => Self::PingResp,
+            0xE0 => Self::Disconnect(Disconnect {
+                code: code_or_success(from),
+                properties: properties_or_none(from)?,
+            }),
+            0xF0 => Self::Auth(from.split_off(0)),
+            other => return Err(Malformed::PacketType(other)),
+        };
+        match body.len() {
+            0 => Ok(packet),
+            left => Err(Malformed::Trailing(left)),
+        }
+    }
+}
+
+impl Connect {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_binary(out, b"MQTT");
+        out.push(5);
+        let will = self
+            .will
+            .as_ref()
+            .map_or(0, |will| 0x04 | will.qos << 3 | u8::from(will.retain) << 5);
+        out.push(
+            u8::from(self.clean_start) << 1
+                | will
+                | u8::from(self.password.is_some()) << 6
+                | u8::from(self.username.is_some()) << 7,
+        );
+        self.keep_alive.put(out);
+        put_properties(out, &self.properties);
+        self.client_id.put(out);
+        if let Some(will) = &self.will {
+            put_properties(out, &will.properties);
+            will.topic.put(out);
+            will.payload.put(out);
+        }
+        if let Some(username) = &self.username {
+            username.put(out);
+        }
+        if let Some(password) = &self.password {
+            password.put(out);
+        }
+    }
+
+    fn get(from: &mut Bytes) -> Result<Self, Malformed> {
+        let name = String::get(from)?;
+        let level = u8::get(from)?;
+        if name != "MQTT" || level != 5 {
+            return Err(Malformed::Protocol { name, level });
+        }
+        let flags = u8::get(from)?;
+        let has = |bit: u8| flags & bit != 0;
+        Ok(Self {
+            clean_start: has(0x02),
+            keep_alive: u16::get(from)?,
+            properties: get_properties(from)?,
+            client_id: String::get(from)?,
+            will: has(0x04)
+                .then(|| {
+                    Ok::<_, Malformed>(Will {
+                        properties: get_properties(from)?,
+                        topic: String::get(from)?,
+                        payload: Bytes::get(from)?,
+                        qos: flags >> 3 & 0x03,
+                        retain: has(0x20),
+                    })
+                })
+                .transpose()?,
+            username: has(0x80).then(|| String::get(from)).transpose()?,
+            password: has(0x40).then(|| Bytes::get(from)).transpose()?,
+        })
+    }
+
+    /// The first property that `pick` takes.
+    pub fn property<T>(&self, pick: impl Fn(&Property) -> Option<T>) -> Option<T> {
+        self.properties.iter().find_map(pick)
+    }
+}
+
+impl Publish {
+    /// Reads a PUBLISH whose first byte is `first`.
+    pub(crate) fn get(first: u8, mut body: Bytes) -> Result<Self, Malformed> {
+        let qos = first >> 1 & 0x03;
+        if qos == 3 {
+            return Err(Malformed::PacketType(first));
+        }
+        Ok(Self {
+            dup: first & 0x08 != 0,
+            qos,
+            retain: first & 0x01 != 0,
+            topic: String::get(&mut body)?,
+            id: if qos > 0 { u16::get(&mut body)? } else { 0 },
+            properties: get_properties(&mut body)?,
+            payload: body,
+        })
+    }
+}
+
+impl Ack {
+    pub(crate) fn get(kind: AckKind, from: &mut Bytes) -> Result<Self, Malformed> {
+        Ok(Self {
+            kind,
+            id: u16::get(from)?,
+            code: code_or_success(from),
+            properties: properties_or_none(from)?,
+        })
+    }
+}
+
+impl Subscribe {
+    fn get(from: &mut Bytes) -> Result<Self, Malformed> {
+        let mut subscribe = Self {
+            id: u16::get(from)?,
+            properties: get_properties(from)?,
+            filters: Vec::new(),
+        };
+        while !from.is_empty() {
+            let filter = String::get(from)?;
+            subscribe.filters.push((filter, u8::get(from)?));
+        }
+        Ok(subscribe)
+    }
+}
+
+impl Unsubscribe {
+    fn get(from: &mut Bytes) -> Result<Self, Malformed> {
+        let mut unsubscribe = Self {
+            id: u16::get(from)?,
+            properties: get_properties(from)?,
+            filters: Vec::new(),
+        };
+        while !from.is_empty() {
+            unsubscribe.filters.push(String::get(from)?);
+        }
+        Ok(unsubscribe)
+    }
+}
+
+impl SubAck {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.id.put(out);
+        put_properties(out, &self.properties);
+        out.extend_from_slice(&self.codes);
+    }
+
+    fn get(from: &mut Bytes) -> Result<Self, Malformed> {
+        Ok(Self {
+            id: u16::get(from)?,
+            properties: get_properties(from)?,
+            codes: from.split_off(0).to_vec(),
+        })
+    }
+}
+
+/// A reason code that may be left out when it is success (§3.4.2.1, §3.14.2.1).
+fn code_or_success(from: &mut Bytes) -> u8 {
+    from.try_get_u8().unwrap_or(0)
+}
+
+/// Properties that may be left out, with their length, when there are none (§3.4.2.2.1).
+fn properties_or_none(from: &mut Bytes) -> Result<Properties, Malformed> {
+    if from.is_empty() {
+        return Ok(Vec::new());
+    }
+    get_properties(from)
+}
+
+fn put_framed(out: &mut Vec<u8>, first: u8, body: &[u8]) {
+    out.push(first);
+    put_var_int(out, body.len());
+    out.extend_from_slice(body);
+}
