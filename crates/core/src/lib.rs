@@ -39,6 +39,8 @@ pub use store::{
     BoxFuture, DeadLetterInfo, DeferInfo, Destination, Durability, Move, Moved, Pending, Placement,
     Quantity, ReadLimit, Seated, Store, StoreError, StoredMessage, Usage, View,
 };
-pub use template::{InvalidTemplate, TemplateContext, TopicTemplate};
+pub use template::{
+    InvalidTemplate, RenderError, TemplateContext, TemplateProblem, TopicShape, TopicTemplate,
+};
 pub use topic::{InvalidFilter, InvalidTopic, Topic, TopicFilter};
 pub use verdict::{Disposition, Path, Verdict};
