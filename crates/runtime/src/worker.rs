@@ -4,6 +4,8 @@
 //! The queue goes before what has just arrived; a message that was lost on the way goes back to
 //! its place before anything behind it is sent.
 
+mod burial;
+mod judge;
 mod pass;
 
 use std::collections::BTreeMap;
@@ -12,22 +14,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_core::{
-    Admitted, Answer, Backoff, BoxFuture, Clock, DeadLetterInfo, Disposition, Link, Move, Moved,
-    NotAdmitted, Path, ReadLimit, Reason, ReasonCode, Seq, Sink, StoreError, StoredMessage,
-    Unanswered, Verdict, View,
+    Admitted, Answer, Backoff, BoxFuture, Clock, Link, NotAdmitted, Path, ReadLimit, Seq, Sink,
+    StoreError, StoredMessage, View,
 };
 use futures_util::future::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
+use self::burial::Burials;
 use self::pass::Pass;
+use crate::DeliveryMode;
 use crate::announce::Announced;
 use crate::lane::{Job, Lane};
 use crate::mapping::{self, Unfit};
 use crate::metrics::DropPolicy;
 use crate::phase::{Event, Phase};
-use crate::{DeliveryMode, OnExpired};
 
 /// A worker that has nothing to wait for looks again after this long (I11).
 const WAKE_UP: Duration = Duration::from_secs(30);
@@ -62,7 +64,6 @@ impl Item {
 /// A message and its wait for a place in the window.
 type Admission<'a> = (Option<Item>, BoxFuture<'a, Result<Admitted, NotAdmitted>>);
 type Answered = BoxFuture<'static, (Item, Answer)>;
-type MovedEntry = BoxFuture<'static, (Seq, Reason, DeadLetterInfo, Result<Moved, StoreError>)>;
 
 /// What a worker needs besides its lane.
 #[derive(Debug, Clone)]
@@ -89,11 +90,10 @@ struct Worker<'a> {
     next_live: u64,
     pass: Pass,
     /// Dead letters that are being written.
-    moves: FuturesUnordered<MovedEntry>,
+    burials: Burials,
     /// How often in a row the head was refused for now.
     refusals: u32,
     retry_store_at: Option<Duration>,
-    move_failures: u32,
     announced: Announced,
 }
 
@@ -110,10 +110,9 @@ pub(crate) async fn run(lane: Arc<Lane>, context: Context) {
         lost: BTreeMap::new(),
         next_live: 0,
         pass: Pass::default(),
-        moves: FuturesUnordered::new(),
+        burials: Burials::new(lane.store.clone(), lane.key.clone(), context.backoff),
         refusals: 0,
         retry_store_at: None,
-        move_failures: 0,
         announced: Announced::default(),
         context: &context,
     };
@@ -139,7 +138,7 @@ impl Worker<'_> {
                 }
                 admitted = admitted(&mut self.admission) => self.admitted(admitted),
                 read = self.pass.read() => self.have_read(read),
-                Some(moved) = self.moves.next(), if !self.moves.is_empty() => self.moved(moved),
+                burial = self.burials.next() => self.buried(burial),
                 link = &mut link_change => {
                     self.link_is(link);
                     link_change = self.sink.changed(link);
@@ -164,7 +163,7 @@ impl Worker<'_> {
         }
         self.read_ahead();
         let taken = self.lost.len()
-            + self.moves.len()
+            + self.burials.len()
             + self.under_way.len()
             + usize::from(self.admission.is_some());
         self.lane.show(self.phase, taken);
@@ -344,177 +343,6 @@ impl Worker<'_> {
         }
     }
 
-    fn answered(&mut self, item: Item, answer: Answer) {
-        let (code, reason_string) = match answer {
-            Answer::Answered {
-                code,
-                reason_string,
-            } => (code, reason_string),
-            Answer::Unanswered(how) => {
-                if how == Unanswered::MayHaveBeenSent {
-                    self.lane.metrics.unanswered.inc();
-                }
-                self.keep(item);
-                self.on(Event::Unanswered);
-                return;
-            }
-        };
-        match Verdict::of(code).disposition(item.path()) {
-            Disposition::Delivered => self.delivered(item),
-            // Until a message can be deferred, a policy's refusal is final on both paths.
-            Disposition::DeadLetter | Disposition::Defer => {
-                self.give_up(item, Reason::Broker(code), reason_string);
-            }
-            Disposition::Keep => {
-                self.announce(&item, code);
-                self.keep(item);
-                self.refusals = self.refusals.saturating_add(1);
-                let delay = self.context.backoff.delay(self.refusals, rand::random());
-                let until = self.context.clock.monotonic() + delay;
-                self.on(Event::RefusedForNow { until });
-                return;
-            }
-        }
-        self.refusals = 0;
-    }
-
-    fn delivered(&mut self, item: Item) {
-        let metrics = &self.lane.metrics;
-        metrics.delivered.inc();
-        match item {
-            Item::Live(_, job) => {
-                metrics.published.inc();
-                job.token.settled();
-            }
-            Item::Replay(seq, _) => {
-                metrics.replayed.inc();
-                self.lane.store.settle(&self.lane.key, &[seq]);
-            }
-        }
-    }
-
-    /// A message that is to be offered again: a queued one is still in its place.
-    fn keep(&mut self, item: Item) {
-        if let Item::Live(number, job) = item {
-            self.lost.insert(number, job);
-        }
-    }
-
-    fn expired(&mut self, item: Item) {
-        if self.lane.spec.on_expired == OnExpired::DeadLetter {
-            self.give_up(item, Reason::Expired, None);
-            return;
-        }
-        match item {
-            Item::Live(_, job) => {
-                self.lane.metrics.dropped_live(DropPolicy::Expired);
-                job.token.settled();
-            }
-            Item::Replay(seq, _) => {
-                self.lane.metrics.dropped_queued(DropPolicy::Expired);
-                self.lane.store.settle(&self.lane.key, &[seq]);
-            }
-        }
-    }
-
-    /// A verdict for good: the message becomes a dead letter, and what is behind it goes on (I02).
-    fn give_up(&mut self, item: Item, reason: Reason, reason_string: Option<String>) {
-        if self.announced.is_new(&item.stored().message.topic, reason) {
-            warn!(
-                event = "refused",
-                binding = %self.lane.key,
-                topic = %item.stored().message.topic,
-                reason = %reason,
-                reason_string,
-                message_id = %item.stored().id,
-                "a message cannot be delivered and is kept as a dead letter; \
-                 more of this topic and reason are only counted"
-            );
-        }
-        let now = self.context.clock.wall();
-        let info = DeadLetterInfo {
-            reason,
-            reason_string,
-            first_refusal: now,
-            last_refusal: now,
-            attempts: 1,
-        };
-        match item {
-            Item::Live(_, job) => {
-                self.lane.metrics.refused.inc();
-                self.lane.dead_letter(job, info);
-            }
-            Item::Replay(seq, _) => {
-                self.pass.leaves(seq);
-                self.begin_move(seq, info, Duration::ZERO);
-            }
-        }
-    }
-
-    fn begin_move(&mut self, seq: Seq, info: DeadLetterInfo, delay: Duration) {
-        let store = self.lane.store.clone();
-        let binding = self.lane.key.clone();
-        self.moves.push(Box::pin(async move {
-            if !delay.is_zero() {
-                tokio::time::sleep(delay).await;
-            }
-            let change = Move::DeadLetter {
-                binding,
-                seq,
-                info: info.clone(),
-            };
-            let result = store.apply(change).await;
-            (seq, info.reason, info, result)
-        }));
-    }
-
-    /// A dead letter that could not be written is held and written again, without limit (I20).
-    fn moved(
-        &mut self,
-        (seq, reason, info, result): (Seq, Reason, DeadLetterInfo, Result<Moved, StoreError>),
-    ) {
-        match result {
-            Ok(moved) => {
-                self.move_failures = 0;
-                self.pass.has_left(seq);
-                if moved != Moved::NotThere {
-                    self.lane.metrics.dead_lettered(reason);
-                }
-            }
-            Err(StoreError::Closed) => {}
-            Err(failure) => {
-                self.lane.metrics.store_failures.inc();
-                self.move_failures = self.move_failures.saturating_add(1);
-                if self.move_failures == 1 {
-                    error!(
-                        event = "dead_letter_failed",
-                        binding = %self.lane.key,
-                        error = %failure,
-                        "a dead letter cannot be written: it is held and written again"
-                    );
-                }
-                let delay = self
-                    .context
-                    .backoff
-                    .delay(self.move_failures, rand::random());
-                self.begin_move(seq, info, delay);
-            }
-        }
-    }
-
-    fn announce(&mut self, item: &Item, code: ReasonCode) {
-        let reason = Reason::Broker(code);
-        if self.announced.is_new(&item.stored().message.topic, reason) {
-            warn!(
-                event = "refused_for_now",
-                binding = %self.lane.key,
-                topic = %item.stored().message.topic,
-                reason = %reason,
-                "the broker takes a message at another time; it stays in its place"
-            );
-        }
-    }
-
     fn cannot_read(&mut self, seq: Seq, failure: &StoreError) {
         if self.pass.cannot_read(seq) {
             error!(
@@ -600,7 +428,7 @@ impl Worker<'_> {
             && self.lost.is_empty()
             && self.under_way.is_empty()
             && self.admission.is_none()
-            && self.moves.is_empty()
+            && self.burials.is_empty()
     }
 }
 

@@ -1,0 +1,14 @@
+//! Delivery as a whole: a runtime over a real journal, between a source and sinks that do what
+//! a test says.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test says what it expects by unwrapping it"
+)]
+
+mod bounds;
+mod fixture;
+mod holding;
+mod live;
+mod replay;
+mod schedule;
