@@ -2,13 +2,17 @@
 
 mod packet;
 mod property;
+mod publish;
 mod wire;
 
+#[cfg(test)]
+mod tests;
+
 pub use packet::{
-    Ack, AckKind, ConnAck, Connect, Disconnect, Packet, Publish, SubAck, Subscribe, Unsubscribe,
-    Will,
+    Ack, AckKind, ConnAck, Connect, Disconnect, Packet, SubAck, Subscribe, Unsubscribe, Will,
 };
 pub use property::{Properties, Property};
+pub use publish::Publish;
 pub use wire::Malformed;
 
 use bytes::Bytes;

@@ -32,11 +32,11 @@ mod signal;
 mod socket;
 mod wait;
 
-//pub use client::{ClientOptions, PublishReport, RawClient};
+pub use client::{ClientOptions, PublishReport, RawClient};
 pub use codec::{Ack, AckKind, ConnAck, Connect, Packet, Property, Publish, Subscribe};
 pub use mosquitto::{Mosquitto, MosquittoBuilder, require_mosquitto};
 pub use port::PortLease;
-//pub use process::{BridgeProcess, BridgeProcessBuilder, Metrics};
+pub use process::{BridgeProcess, BridgeProcessBuilder, Metrics, Sample};
 pub use proxy::{Cut, Proxy};
 pub use scripted::{Behaviour, BrokerConnection, ReceivedPublish, Reply, ScriptedBroker};
 pub use wait::{wait_for, wait_until};

@@ -37,8 +37,7 @@ impl PortLease {
             .unwrap_or_else(|error| panic!("cannot create {}: {error}", folder.display()));
         for _ in 0..COUNT {
             let step = NEXT.fetch_add(1, Ordering::Relaxed);
-            let port =
-                FIRST + (u32::from(spread) + u32::from(step)).rem_euclid(u32::from(COUNT)) as u16;
+            let port = FIRST + spread.wrapping_add(step) % COUNT;
             if let Some(lock) = lock(&folder, port)
                 && TcpListener::bind(("127.0.0.1", port)).is_ok()
             {

@@ -143,7 +143,7 @@ impl Wire for (String, String) {
 pub(crate) fn put_var_int(out: &mut Vec<u8>, mut value: usize) {
     assert!(value < 1 << 28, "{value} has no variable byte integer");
     loop {
-        let low = (value & 0x7f) as u8;
+        let low = u8::try_from(value & 0x7f).unwrap_or_default();
         value >>= 7;
         if value == 0 {
             out.push(low);

@@ -244,6 +244,10 @@ impl BrokerConnection {
 
 impl Drop for BrokerConnection {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            let failure = format!("connection {}: its script panicked, see above", self.number);
+            lock(&self.shared.failures).push(failure);
+        }
         lock(&self.shared.sockets).retain(|(number, _)| *number != self.number);
         self.shared.open.fetch_sub(1, Ordering::SeqCst);
     }
