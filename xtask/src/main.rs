@@ -1,1 +1,42 @@
-fn main() {}
+//! The project's own chores: `cargo xtask <what>`.
+
+mod ci;
+mod setup;
+mod step;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", about = "The project's own chores")]
+struct Cli {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Debug, Subcommand)]
+enum Chore {
+    /// Format, lints, all tests, docs: what has to pass before a change is taken
+    Ci {
+        /// Go on after a step that failed, and report them all
+        #[arg(long)]
+        keep_going: bool,
+    },
+    /// Install what the tests need: mosquitto
+    Setup,
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().chore {
+        Chore::Ci { keep_going } => ci::run(keep_going),
+        Chore::Setup => setup::run(),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Installing what the tests need.
+
+use std::env;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+/// Installs mosquitto where it is missing.
+pub(crate) fn run() -> Result<()> {
+    if let Some(path) = find_program("mosquitto") {
+        println!("mosquitto is there: {}", path.display());
+        return Ok(());
+    }
+    println!("mosquitto is missing: installing it, the tests run against a real broker");
+    install("mosquitto").context(
+        "the tests need the MQTT broker mosquitto (2.0 or newer); install it by hand and make \
+         sure that it is in PATH: https://mosquitto.org/download",
+    )?;
+    match find_program("mosquitto") {
+        Some(path) => println!("mosquitto is installed: {}", path.display()),
+        None => bail!("the package was installed, but there is no program `mosquitto`"),
+    }
+    Ok(())
+}
+
+/// Looks in `PATH`, and where Debian puts daemons, which the `PATH` of a user may not have.
+pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path)
+        .chain(["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from))
+        .map(|folder| folder.join(name))
+        .find(|candidate| candidate.is_file())
+}
+
+fn install(package: &str) -> Result<()> {
+    let Some(apt) = find_program("apt-get") else {
+        bail!("there is no apt-get on this machine");
+    };
+    let run = |arguments: &[&str]| -> Result<()> {
+        // Root needs no sudo, and a container rarely has one.
+        let mut command = if is_root()? {
+            Command::new(&apt)
+        } else {
+            let mut sudo = Command::new("sudo");
+            sudo.arg(&apt);
+            sudo
+        };
+        let status = command
+            .args(arguments)
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .status()
+            .with_context(|| format!("cannot run {command:?}"))?;
+        if !status.success() {
+            bail!("{command:?} failed: {status}");
+        }
+        Ok(())
+    };
+    let options = ["install", "--yes", "--no-install-recommends", package];
+    // A fresh machine has no lists yet, an older one stale ones; most need no update.
+    run(&options).or_else(|_| {
+        run(&["update"])?;
+        run(&options)
+    })
+}
+
+fn is_root() -> Result<bool> {
+    let output = Command::new("id").arg("-u").output();
+    let output = output.context("cannot run `id -u`")?;
+    Ok(output.stdout.trim_ascii() == b"0")
+}
