@@ -109,3 +109,12 @@ async fn limits_are_those_that_were_asked_for() {
     let code = client.publish(Publish::new("t", "longer than ten")).await;
     assert_eq!(code.unwrap(), 0x95);
 }
+
+#[tokio::test]
+#[should_panic(expected = "no_such_setting")]
+async fn a_broker_that_does_not_start_fails_the_test_with_its_log() {
+    Mosquitto::builder()
+        .config_line("no_such_setting 1")
+        .start()
+        .await;
+}
