@@ -1,0 +1,310 @@
+//! One connection: the client library's event loop in a task of its own, under guard.
+//!
+//! The loop is made for one connection and dropped with it, so the library never reconnects and
+//! never sends anything again by itself. Its `poll` is not safe to cancel: it runs in a task that
+//! does nothing else, and that is aborted only to throw the whole loop away.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bridge_core::{Limits, QoS, ReasonCode};
+use rumqttc::mqttbytes::v5::{ConnAck, ConnectProperties, Packet};
+use rumqttc::{AckMode, AsyncClient, Broker, ConnectionError, Event, EventLoop, MqttOptions};
+use tokio::sync::oneshot;
+use tokio::task::{JoinError, JoinHandle};
+use tokio::time::timeout;
+
+use crate::guard::{Flush, Guarded, Marker, Rules, Said, Witness};
+use crate::{SessionConfig, dial, memory};
+
+/// The most messages that may be unanswered: the library's cost per answer grows with it.
+const MAX_WINDOW: u16 = 256;
+/// How many requests the library takes before it flushes.
+const BATCH: usize = 128;
+/// Topic aliases that a broker may use towards us; the library resolves them.
+const TOPIC_ALIASES: u16 = 64;
+/// How long saying goodbye may take.
+const GOODBYE: Duration = Duration::from_secs(2);
+
+/// What follows a connection's events. Everything is called from the connection's own task.
+pub(crate) trait Handler: Send + 'static {
+    /// The CONNACK has come; nothing after it has been looked at yet.
+    fn connected(&mut self, welcome: &Welcome);
+    /// Something came or went.
+    fn handle(&mut self, event: Event) -> impl Future<Output = ()> + Send;
+    /// Nothing will come any more. The library still holds what is unanswered.
+    fn ended(&mut self);
+}
+
+/// What a connection is for.
+#[derive(Debug)]
+pub(crate) enum Purpose {
+    /// Publishing: clean start, nothing left behind.
+    Write,
+    /// Reading.
+    Read {
+        /// Seconds for which the broker keeps the session; `None` begins anew each time.
+        keep: Option<u32>,
+        /// Packet ids of QoS 2 messages that were acknowledged and not yet released.
+        releasing: Vec<u16>,
+    },
+}
+
+/// What the broker said when it let us in.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Welcome {
+    /// It still has the session.
+    pub(crate) session_present: bool,
+    /// What it takes.
+    pub(crate) limits: Limits,
+}
+
+/// Why a connection is not, or is no longer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Ending {
+    /// We wanted it so.
+    #[error("closed by the bridge")]
+    Closed,
+    /// MQTT 5 §3.2.2.2.
+    #[error("the broker refused the connection: {}", said(.0))]
+    Refused(Said),
+    /// MQTT 5 §3.14.
+    #[error("the broker disconnected: {}", said(.0))]
+    Disconnected(Said),
+    /// The network, or the protocol.
+    #[error("{0}")]
+    Failed(#[from] ConnectionError),
+    /// A broker that answers pings and not this.
+    #[error("a {what} has gone unanswered for {after:?}")]
+    Unanswered {
+        /// What was not answered.
+        what: &'static str,
+        /// For how long.
+        after: Duration,
+    },
+    /// The library refuses the settings.
+    #[error("the settings make no connection: {0}")]
+    Settings(#[from] rumqttc::ClientBuildError),
+    /// A defect of ours.
+    #[error("the connection's task failed: {0}")]
+    Task(#[from] JoinError),
+}
+
+fn said((code, text): &Said) -> String {
+    match text {
+        Some(text) => format!("{code} ({text:?})"),
+        None => code.to_string(),
+    }
+}
+
+/// A connection that stands.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) client: AsyncClient,
+    pub(crate) welcome: Welcome,
+    driver: Driver,
+}
+
+impl Connection {
+    /// Dials, connects, and waits for the CONNACK.
+    ///
+    /// `handler` is made from what the connection is known by, before anything is sent.
+    pub(crate) async fn open<H: Handler>(
+        config: &SessionConfig,
+        client_id: &str,
+        purpose: &Purpose,
+        handler: impl FnOnce(&AsyncClient, Marker, Arc<Witness>) -> H,
+    ) -> Result<Self, Ending> {
+        let witness = Arc::new(Witness::default());
+        let marker = Marker::new(rand::random());
+        let options = options(config, client_id, purpose, &marker, &witness);
+        let capacity = match purpose {
+            Purpose::Write => usize::from(MAX_WINDOW),
+            Purpose::Read { .. } => usize::from(config.receive_maximum.get()) + BATCH,
+        };
+        let (client, event_loop) = AsyncClient::builder(options)
+            .capacity(capacity)
+            .try_build()?;
+        let handler = handler(&client, marker, Arc::clone(&witness));
+        let (welcomed, welcome) = oneshot::channel();
+        let window = config.max_in_flight.get().min(MAX_WINDOW);
+        let task = drive(event_loop, handler, welcomed, window);
+        let mut driver = Driver {
+            task: tokio::spawn(task),
+            witness,
+        };
+        match welcome.await {
+            Ok(welcome) => Ok(Self {
+                client,
+                welcome,
+                driver,
+            }),
+            Err(_) => Err(driver.ended().await),
+        }
+    }
+
+    /// Waits for the end.
+    pub(crate) async fn ended(&mut self) -> Ending {
+        self.driver.ended().await
+    }
+
+    /// Says goodbye after what has been handed to the library, and waits for the end.
+    pub(crate) async fn goodbye(mut self) {
+        // A connection that has just ended needs no goodbye, and one that does not take it in
+        // time is dropped: either way it is over.
+        let _ = timeout(GOODBYE, async {
+            if self.client.disconnect().await.is_ok() {
+                self.driver.ended().await;
+            }
+        })
+        .await;
+    }
+}
+
+/// The task that polls. Dropped, it takes the event loop with it.
+#[derive(Debug)]
+struct Driver {
+    task: JoinHandle<ConnectionError>,
+    witness: Arc<Witness>,
+}
+
+impl Driver {
+    async fn ended(&mut self) -> Ending {
+        let error = match (&mut self.task).await {
+            Ok(error) => error,
+            Err(error) => return Ending::Task(error),
+        };
+        // The guard has seen the true codes; the library may know them by another name.
+        if let Some(said) = self.witness.disconnect() {
+            return Ending::Disconnected(said);
+        }
+        match (error, self.witness.connack()) {
+            (ConnectionError::RequestsDone, _) => Ending::Closed,
+            (_, Some(said)) if said.0.is_refusal() => Ending::Refused(said),
+            (error, _) => Ending::Failed(error),
+        }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn drive<H: Handler>(
+    mut event_loop: EventLoop,
+    mut handler: H,
+    welcomed: oneshot::Sender<Welcome>,
+    window: u16,
+) -> ConnectionError {
+    let mut welcomed = Some(welcomed);
+    let error = loop {
+        match event_loop.poll().await {
+            Ok(Event::Incoming(Packet::ConnAck(connack))) => {
+                // What is stored is read once, while connecting; saved it would be after every
+                // packet, and we want none of it.
+                event_loop.options.clear_session_store();
+                let welcome = welcome(&connack, window);
+                handler.connected(&welcome);
+                if let Some(welcomed) = welcomed.take() {
+                    // Nobody waits any more: the connection is being dropped.
+                    let _ = welcomed.send(welcome);
+                }
+            }
+            Ok(event) => handler.handle(event).await,
+            Err(error) => break error,
+        }
+    };
+    handler.ended();
+    error
+}
+
+fn options(
+    config: &SessionConfig,
+    client_id: &str,
+    purpose: &Purpose,
+    marker: &Marker,
+    witness: &Arc<Witness>,
+) -> MqttOptions {
+    let broker = Broker::tcp(config.address.host.clone(), config.address.port);
+    let mut options = MqttOptions::new(client_id, broker);
+    let keep_alive = u16::try_from(config.keep_alive.as_secs()).unwrap_or(u16::MAX);
+    options
+        .set_keep_alive(keep_alive.max(1))
+        .set_connect_timeout(config.connect_timeout)
+        .set_max_request_batch(BATCH)
+        .set_read_batch_size(BATCH);
+    if let Some(credentials) = &config.credentials {
+        match &credentials.password {
+            Some(password) => options.set_credentials(
+                credentials.username.clone(),
+                password.expose().as_bytes().to_vec(),
+            ),
+            None => options.set_username(credentials.username.clone()),
+        };
+    }
+    let mut properties = ConnectProperties::new();
+    properties.max_packet_size = Some(config.max_packet_size);
+    let flush = match purpose {
+        Purpose::Write => {
+            options.set_clean_start(true);
+            options.set_outgoing_inflight_upper_limit(config.max_in_flight.get().min(MAX_WINDOW));
+            Flush::AtOnce
+        }
+        Purpose::Read { keep, releasing } => {
+            options.set_clean_start(keep.is_none());
+            options.set_ack_mode(AckMode::Manual);
+            properties.session_expiry_interval = *keep;
+            properties.receive_maximum = Some(config.receive_maximum.get());
+            properties.topic_alias_max = Some(TOPIC_ALIASES);
+            if let Some(keep) = keep {
+                options.set_session_store(memory::Remembered::new(*keep, releasing.clone()));
+            }
+            Flush::WhenIdle
+        }
+    };
+    options.set_connect_properties(properties);
+
+    let rules = Rules {
+        max_packet_size: config.max_packet_size,
+        write_timeout: config.write_timeout,
+        flush,
+    };
+    let (address, within) = (config.address.clone(), config.connect_timeout);
+    let (marker, witness) = (marker.clone(), Arc::clone(witness));
+    options.set_socket_connector(move |_, _| {
+        let (address, rules) = (address.clone(), rules.clone());
+        let (marker, witness) = (marker.clone(), Arc::clone(&witness));
+        async move {
+            let stream = dial::tcp(&address, within).await?;
+            Ok(Guarded::new(stream, rules, marker, witness))
+        }
+    });
+    options
+}
+
+fn welcome(connack: &ConnAck, window: u16) -> Welcome {
+    let said = connack.properties.as_ref();
+    let receive_maximum = said.and_then(|said| said.receive_max).unwrap_or(u16::MAX);
+    let maximum_qos = said
+        .and_then(|said| said.max_qos)
+        .and_then(QoS::from_u8)
+        .unwrap_or(QoS::ExactlyOnce);
+    let retain = said.and_then(|said| said.retain_available).unwrap_or(1);
+    Welcome {
+        session_present: connack.session_present,
+        limits: Limits {
+            window: window.min(receive_maximum).max(1),
+            maximum_packet_size: said.and_then(|said| said.max_packet_size),
+            maximum_qos,
+            retain_available: retain != 0,
+        },
+    }
+}
+
+/// Whether the broker said that another client took our place.
+pub(crate) fn is_takeover(ending: &Ending) -> bool {
+    matches!(ending, Ending::Disconnected((code, _)) if *code == ReasonCode::SESSION_TAKEN_OVER)
+}

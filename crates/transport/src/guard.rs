@@ -1,0 +1,257 @@
+//! The guarded stream: what stands between the socket (after TLS) and the client library.
+//!
+//! It sees MQTT bytes in both directions and keeps from the library what would make it drop a
+//! connection that is in order: reason codes that it does not know, and topics that are none. It
+//! bounds packets before anything is allocated for them, gives stalled writes a deadline, and
+//! goes on reading for a moment after a failed write, so that a DISCONNECT that says why is seen.
+
+mod marker;
+mod outgoing;
+mod reshape;
+mod screen;
+mod wire;
+mod witness;
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
+use tokio_util::io::poll_read_buf;
+
+pub(crate) use marker::Marker;
+pub(crate) use witness::{Said, Witness};
+
+use outgoing::Outgoing;
+use screen::{Screen, Violation};
+
+/// How long we go on reading after a write has failed.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+/// How much is read at a time.
+const READ_ROOM: usize = 16 * 1024;
+/// How much may wait to be written.
+const WRITE_ROOM: usize = 32 * 1024;
+
+/// When acknowledgements are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flush {
+    /// When the library says so.
+    AtOnce,
+    /// When the library has nothing else to do. It flushes after every single acknowledgement;
+    /// a reading connection sends thousands in a row, and one write carries many.
+    WhenIdle,
+}
+
+/// What a guard does.
+#[derive(Debug, Clone)]
+pub(crate) struct Rules {
+    /// The largest packet that is read.
+    pub(crate) max_packet_size: u32,
+    /// How long a write may make no progress.
+    pub(crate) write_timeout: Duration,
+    /// When acknowledgements are written.
+    pub(crate) flush: Flush,
+}
+
+/// A stream of MQTT 5 packets under guard.
+#[derive(Debug)]
+pub(crate) struct Guarded<S> {
+    inner: S,
+    rules: Rules,
+    witness: Arc<Witness>,
+    screen: Screen,
+    violation: Option<Violation>,
+    outgoing: Outgoing,
+    waiting: BytesMut,
+    /// Something waits that must not wait until the library is idle.
+    urgent: bool,
+    stalled: Option<Pin<Box<Sleep>>>,
+    broken: Option<Broken>,
+}
+
+/// A write has failed; reading goes on until this is over.
+#[derive(Debug)]
+struct Broken {
+    error: io::Error,
+    until: Pin<Box<Sleep>>,
+}
+
+impl<S> Guarded<S> {
+    pub(crate) fn new(inner: S, rules: Rules, marker: Marker, witness: Arc<Witness>) -> Self {
+        Self {
+            inner,
+            screen: Screen::new(rules.max_packet_size, marker, Arc::clone(&witness)),
+            rules,
+            witness,
+            violation: None,
+            outgoing: Outgoing::default(),
+            waiting: BytesMut::new(),
+            urgent: false,
+            stalled: None,
+            broken: None,
+        }
+    }
+
+    fn fail(&mut self, error: io::Error) {
+        self.witness.write_has_failed();
+        self.waiting.clear();
+        self.stalled = None;
+        self.broken.get_or_insert(Broken {
+            error,
+            until: Box::pin(sleep(LAST_WORDS)),
+        });
+    }
+
+    fn note_written(&mut self, bytes: &[u8]) {
+        self.stalled = None;
+        let witness = &self.witness;
+        self.outgoing.follow(bytes, |kind| {
+            if kind == wire::PUBLISH {
+                witness.publish_begun();
+            }
+        });
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Guarded<S> {
+    /// Writes to the socket; an error or a stall is noted and swallows what is written from then on.
+    fn write_through(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<usize> {
+        match Pin::new(&mut self.inner).poll_write(cx, bytes) {
+            Poll::Ready(Ok(written)) => Poll::Ready(written),
+            Poll::Ready(Err(error)) => {
+                self.fail(error);
+                Poll::Ready(bytes.len())
+            }
+            Poll::Pending => {
+                let after = self.rules.write_timeout;
+                let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(after)));
+                ready!(stalled.as_mut().poll(cx));
+                self.fail(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    format!("the broker has read nothing for {after:?}"),
+                ));
+                Poll::Ready(bytes.len())
+            }
+        }
+    }
+
+    /// Writes what waits.
+    fn push(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while !self.waiting.is_empty() {
+            let waiting = std::mem::take(&mut self.waiting);
+            let written = self.write_through(cx, &waiting);
+            if self.broken.is_some() {
+                return Poll::Ready(());
+            }
+            self.waiting = waiting;
+            let written = ready!(written);
+            self.waiting.advance(written.min(self.waiting.len()));
+            self.stalled = None;
+        }
+        self.urgent = false;
+        Poll::Ready(())
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guarded<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.broken.is_none() {
+            // Whether it is pending or done: reading does not wait for it.
+            let _ = this.push(cx);
+        }
+        loop {
+            let cleared = this.screen.cleared();
+            if !cleared.is_empty() {
+                let step = cleared.len().min(buf.remaining());
+                buf.put_slice(cleared.get(..step).unwrap_or_default());
+                this.screen.consume(step);
+                return Poll::Ready(Ok(()));
+            }
+            if let Some(violation) = this.violation {
+                let error = io::Error::new(io::ErrorKind::InvalidData, violation);
+                return Poll::Ready(Err(error));
+            }
+            let room = this.screen.buffer(READ_ROOM);
+            let read = poll_read_buf(Pin::new(&mut this.inner), cx, room);
+            match (read, &mut this.broken) {
+                (Poll::Ready(Ok(0) | Err(_)), Some(broken)) => {
+                    return Poll::Ready(Err(copy(&broken.error)));
+                }
+                (Poll::Ready(Ok(0)), None) => return Poll::Ready(Ok(())),
+                (Poll::Ready(Err(error)), None) => return Poll::Ready(Err(error)),
+                (Poll::Ready(Ok(_)), _) => this.violation = this.screen.examine().err(),
+                (Poll::Pending, Some(broken)) => {
+                    ready!(broken.until.as_mut().poll(cx));
+                    return Poll::Ready(Err(copy(&broken.error)));
+                }
+                (Poll::Pending, None) => return Poll::Pending,
+            }
+        }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        if this.broken.is_some() {
+            return Poll::Ready(Ok(buf.len()));
+        }
+        match this.rules.flush {
+            Flush::AtOnce => {
+                let written = ready!(this.write_through(cx, buf));
+                if this.broken.is_none() {
+                    this.note_written(buf.get(..written).unwrap_or_default());
+                }
+                Poll::Ready(Ok(written))
+            }
+            Flush::WhenIdle => {
+                if this.waiting.len() >= WRITE_ROOM {
+                    ready!(this.push(cx));
+                }
+                let urgent = &mut this.urgent;
+                this.outgoing
+                    .follow(buf, |kind| *urgent |= !outgoing::may_wait(kind));
+                this.waiting.extend_from_slice(buf);
+                Poll::Ready(Ok(buf.len()))
+            }
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.broken.is_some() || (this.rules.flush == Flush::WhenIdle && !this.urgent) {
+            return Poll::Ready(Ok(()));
+        }
+        ready!(this.push(cx));
+        if this.broken.is_some() {
+            return Poll::Ready(Ok(()));
+        }
+        Pin::new(&mut this.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.broken.is_none() {
+            ready!(this.push(cx));
+        }
+        Pin::new(&mut this.inner).poll_shutdown(cx)
+    }
+}
+
+/// The same error again: the library may ask more than once.
+fn copy(error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), error.to_string())
+}

@@ -1,0 +1,51 @@
+//! What the guard tells the other side of the client library, in places only the two of them know.
+//!
+//! The library reads a packet and hands on what it understood of it. Where the guard had to put
+//! another reason code or topic in place, the true one travels along inside the packet: as a user
+//! property whose name holds a random number of this connection, or as a topic that holds it. So
+//! it cannot be mistaken for another packet's, whatever order things are looked at in, and neither
+//! a broker nor a publisher can make it up.
+
+use bridge_core::ReasonCode;
+
+/// The names that are used on one connection.
+#[derive(Debug, Clone)]
+pub(crate) struct Marker {
+    property: String,
+    topic: String,
+}
+
+impl Marker {
+    /// Names made from a number that nobody else knows.
+    pub(crate) fn new(secret: u64) -> Self {
+        Self {
+            property: format!("bridge-true-code-{secret:016x}"),
+            topic: format!("bridge-invalid-topic-{secret:016x}"),
+        }
+    }
+
+    /// The name of the user property that carries the true reason code.
+    pub(super) fn property(&self) -> &str {
+        &self.property
+    }
+
+    /// The topic that stands for one that is none.
+    pub(super) fn topic(&self) -> &str {
+        &self.topic
+    }
+
+    /// Whether the guard has put its own topic in place of an invalid one.
+    pub(crate) fn stands_for_invalid(&self, topic: &[u8]) -> bool {
+        topic == self.topic.as_bytes()
+    }
+
+    /// The reason code that the broker really sent: `code`, unless the guard replaced it.
+    pub(crate) fn true_code(&self, code: u8, user_properties: &[(String, String)]) -> ReasonCode {
+        let hidden = user_properties
+            .iter()
+            .rev()
+            .find(|(name, _)| *name == self.property)
+            .and_then(|(_, value)| u8::from_str_radix(value, 16).ok());
+        ReasonCode::new(hidden.unwrap_or(code))
+    }
+}

@@ -1,0 +1,107 @@
+//! The few bytes of MQTT 5 that the guard reads and writes itself: fixed headers and lengths.
+
+/// PUBLISH, MQTT 5 §2.1.2; the upper half of a packet's first byte.
+pub(super) const PUBLISH: u8 = 3;
+/// PUBACK.
+pub(super) const PUBACK: u8 = 4;
+/// PUBREC.
+pub(super) const PUBREC: u8 = 5;
+/// PUBREL.
+pub(super) const PUBREL: u8 = 6;
+/// PUBCOMP.
+pub(super) const PUBCOMP: u8 = 7;
+/// SUBACK.
+pub(super) const SUBACK: u8 = 9;
+/// UNSUBACK.
+pub(super) const UNSUBACK: u8 = 11;
+/// CONNACK.
+pub(super) const CONNACK: u8 = 2;
+/// DISCONNECT.
+pub(super) const DISCONNECT: u8 = 14;
+
+/// User Property, MQTT 5 §2.2.2.2.
+pub(super) const USER_PROPERTY: u8 = 0x26;
+/// Reason String, MQTT 5 §2.2.2.2.
+pub(super) const REASON_STRING: u8 = 0x1F;
+
+/// A length that takes more than four bytes: MQTT 5 §1.5.5.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Overlong;
+
+/// Reads a Variable Byte Integer: its value and how many bytes it takes, `None` when they have
+/// not all come yet.
+pub(super) fn read_length(bytes: &[u8]) -> Result<Option<(usize, usize)>, Overlong> {
+    let mut value = 0_usize;
+    for (index, byte) in bytes.iter().take(4).enumerate() {
+        value |= usize::from(byte & 0x7F) << (7 * index);
+        if byte & 0x80 == 0 {
+            return Ok(Some((value, index + 1)));
+        }
+    }
+    if bytes.len() < 4 {
+        Ok(None)
+    } else {
+        Err(Overlong)
+    }
+}
+
+/// Appends a Variable Byte Integer.
+pub(super) fn write_length(out: &mut Vec<u8>, mut value: usize) {
+    loop {
+        let low = u8::try_from(value & 0x7F).unwrap_or(0);
+        value >>= 7;
+        if value == 0 {
+            out.push(low);
+            return;
+        }
+        out.push(low | 0x80);
+    }
+}
+
+/// Appends a string or binary data with its two bytes of length; what does not fit is cut.
+pub(super) fn write_text(out: &mut Vec<u8>, text: &[u8]) {
+    let length = u16::try_from(text.len()).unwrap_or(u16::MAX);
+    out.extend_from_slice(&length.to_be_bytes());
+    out.extend(text.iter().take(usize::from(length)));
+}
+
+/// Reads a string or binary data with its two bytes of length, and what comes after it.
+pub(super) fn read_text(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = bytes.split_first_chunk::<2>()?;
+    rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_read_back_as_written() {
+        for value in [
+            0,
+            1,
+            127,
+            128,
+            16_383,
+            16_384,
+            2_097_151,
+            2_097_152,
+            268_435_455,
+        ] {
+            let mut bytes = Vec::new();
+            write_length(&mut bytes, value);
+            assert_eq!(read_length(&bytes), Ok(Some((value, bytes.len()))));
+            bytes.pop();
+            assert_eq!(
+                read_length(&bytes),
+                Ok(None),
+                "{value} without its last byte"
+            );
+        }
+    }
+
+    #[test]
+    fn a_length_of_five_bytes_is_refused() {
+        assert_eq!(read_length(&[0xFF, 0xFF, 0xFF, 0xFF, 0x01]), Err(Overlong));
+    }
+}

@@ -1,0 +1,60 @@
+//! What the guard has seen of one connection.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use bridge_core::ReasonCode;
+
+/// A reason code with the broker's own words, where it gave any.
+pub(crate) type Said = (ReasonCode, Option<String>);
+
+/// Facts of one connection, written by the guard and read by the session.
+#[derive(Debug, Default)]
+pub(crate) struct Witness {
+    publishes_begun: AtomicU64,
+    write_failed: AtomicBool,
+    connack: Mutex<Option<Said>>,
+    disconnect: Mutex<Option<Said>>,
+}
+
+impl Witness {
+    /// How many PUBLISH packets have reached the socket with at least their first byte.
+    pub(crate) fn publishes_begun(&self) -> u64 {
+        self.publishes_begun.load(Ordering::Acquire)
+    }
+
+    /// Whether a write has failed: what was "written" since then has gone nowhere.
+    pub(crate) fn write_failed(&self) -> bool {
+        self.write_failed.load(Ordering::Acquire)
+    }
+
+    /// The reason code of the CONNACK, if one has come.
+    pub(crate) fn connack(&self) -> Option<Said> {
+        lock(&self.connack).clone()
+    }
+
+    /// The reason code of the broker's DISCONNECT, if one has come.
+    pub(crate) fn disconnect(&self) -> Option<Said> {
+        lock(&self.disconnect).clone()
+    }
+
+    pub(super) fn publish_begun(&self) {
+        self.publishes_begun.fetch_add(1, Ordering::Release);
+    }
+
+    pub(super) fn write_has_failed(&self) {
+        self.write_failed.store(true, Ordering::Release);
+    }
+
+    pub(super) fn welcomed(&self, (code, text): (u8, Option<String>)) {
+        *lock(&self.connack) = Some((ReasonCode::new(code), text));
+    }
+
+    pub(super) fn disconnected(&self, (code, text): (u8, Option<String>)) {
+        *lock(&self.disconnect) = Some((ReasonCode::new(code), text));
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

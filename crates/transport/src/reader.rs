@@ -1,0 +1,293 @@
+//! The connection that reads.
+//!
+//! A persistent session is resumed, after a restart of the process too: the broker sends again
+//! what was not acknowledged. Messages are acknowledged by hand, in the order of arrival, and only
+//! on the connection on which they came.
+
+mod acks;
+mod inbox;
+mod receiving;
+mod subscribing;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bridge_core::{Backoff, BoxFuture, Clock, Delivery, Source, SourceState, Subscription};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+use tracing::error;
+
+use crate::connection::{Connection, Ending, Purpose};
+use crate::lifecycle::Lifecycle;
+use crate::link::Seen;
+use crate::stats::Counters;
+use crate::{SessionConfig, SessionKind, SessionStats};
+
+use acks::{Acks, Releasing};
+use inbox::Inbox;
+use receiving::Receiving;
+pub use subscribing::RefusedSubscription;
+
+/// How many QoS 0 messages may wait to be taken.
+const QOS0_ROOM: usize = 4096;
+
+/// How patient a reader is; the defaults suit a service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReaderTuning {
+    /// How long a connection must have stood before it is given up so that the broker sends
+    /// again what was left with it.
+    pub leave_pacing: Duration,
+    /// Delays between attempts at subscriptions that the broker refuses.
+    pub resubscribe: Backoff,
+}
+
+impl Default for ReaderTuning {
+    fn default() -> Self {
+        let (min, max) = (Duration::from_secs(30), Duration::from_secs(600));
+        Self {
+            leave_pacing: min,
+            #[expect(clippy::expect_used, reason = "two constants in the right order")]
+            resubscribe: Backoff::try_new(min, max).expect("30 s is less than 10 min"),
+        }
+    }
+}
+
+/// The reading side of a session.
+///
+/// It connects by itself, for as long as it lives; dropped, it stops without a goodbye.
+pub struct Reader {
+    shared: Arc<Shared>,
+    cancel: CancellationToken,
+    task: tokio::sync::Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    config: Arc<SessionConfig>,
+    subscriptions: Vec<Subscription>,
+    tuning: ReaderTuning,
+    clock: Arc<dyn Clock>,
+    counters: Arc<Counters>,
+    state: Seen<SourceState>,
+    inbox: Inbox,
+    releasing: Arc<Releasing>,
+    left: Arc<Notify>,
+    refused: Mutex<Vec<RefusedSubscription>>,
+}
+
+impl Reader {
+    /// Starts connecting and subscribing. Must be called within a tokio runtime.
+    pub fn start(
+        config: SessionConfig,
+        subscriptions: Vec<Subscription>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self::start_tuned(config, subscriptions, clock, ReaderTuning::default())
+    }
+
+    /// Like [`Reader::start`], with a patience of one's own.
+    pub fn start_tuned(
+        config: SessionConfig,
+        subscriptions: Vec<Subscription>,
+        clock: Arc<dyn Clock>,
+        tuning: ReaderTuning,
+    ) -> Self {
+        let config = Arc::new(config);
+        let counters = Arc::new(Counters::default());
+        let lifecycle = Lifecycle::new(
+            Arc::clone(&config),
+            config.client_id.clone(),
+            "reader",
+            Arc::clone(&clock),
+            Arc::clone(&counters),
+        );
+        let shared = Arc::new(Shared {
+            config,
+            subscriptions,
+            tuning,
+            clock,
+            counters,
+            state: Seen::new(SourceState::Down),
+            inbox: Inbox::new(QOS0_ROOM),
+            releasing: Arc::default(),
+            left: Arc::default(),
+            refused: Mutex::default(),
+        });
+        let cancel = CancellationToken::new();
+        let task = tokio::spawn(run(Arc::clone(&shared), lifecycle, cancel.clone()));
+        Self {
+            shared,
+            cancel,
+            task: tokio::sync::Mutex::new(Some(task)),
+        }
+    }
+
+    /// What has been counted so far.
+    pub fn stats(&self) -> SessionStats {
+        self.shared.counters.snapshot()
+    }
+
+    /// The subscriptions that the broker does not grant at the moment.
+    pub fn refused_subscriptions(&self) -> Vec<RefusedSubscription> {
+        self.shared.refused().clone()
+    }
+
+    /// Ends when the state is no longer `seen`, and says how it is then.
+    pub async fn state_changed(&self, seen: SourceState) -> SourceState {
+        self.shared.state.changed(seen).await
+    }
+}
+
+// === impl Source for Reader ===
+
+impl Source for Reader {
+    fn next(&self) -> BoxFuture<'_, Option<Delivery>> {
+        Box::pin(self.shared.inbox.next())
+    }
+
+    fn state(&self) -> SourceState {
+        self.shared.state.get()
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            self.cancel.cancel();
+            let mut task = self.task.lock().await;
+            if let Some(running) = task.take()
+                && let Err(failure) = running.await
+            {
+                error!(
+                    event = "session_task_failed",
+                    session = %self.shared.config.name,
+                    role = "reader",
+                    error = %failure,
+                    "a defect ended the session's task; please report it"
+                );
+            }
+        })
+    }
+}
+
+impl fmt::Debug for Reader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reader")
+            .field("session", &self.shared.config.name)
+            .field("state", &self.shared.state.get())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+    }
+}
+
+// === the session's task ===
+
+impl Shared {
+    /// For how many seconds the broker keeps the session.
+    fn keep(&self) -> Option<u32> {
+        match self.config.kind {
+            SessionKind::Ephemeral => None,
+            SessionKind::Persistent { expiry } => {
+                Some(u32::try_from(expiry.as_secs()).unwrap_or(u32::MAX))
+            }
+        }
+    }
+
+    fn refused(&self) -> MutexGuard<'_, Vec<RefusedSubscription>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn run(shared: Arc<Shared>, mut lifecycle: Lifecycle, cancel: CancellationToken) {
+    connect_and_serve(&shared, &mut lifecycle, &cancel).await;
+    shared.state.set(SourceState::Down);
+    if shared.keep().is_some() {
+        // The broker keeps them; handed out now, their acknowledgements would come too late.
+        shared.inbox.forget_acknowledgeable();
+    }
+    shared.inbox.close();
+}
+
+async fn connect_and_serve(
+    shared: &Arc<Shared>,
+    lifecycle: &mut Lifecycle,
+    cancel: &CancellationToken,
+) {
+    let client_id = lifecycle.client_id().to_owned();
+    let room = usize::from(shared.config.receive_maximum.get());
+    loop {
+        let first = lifecycle.next_epoch() == 1;
+        let opening = async {
+            shared.inbox.at_most(room).await;
+            let purpose = Purpose::Read {
+                keep: shared.keep(),
+                releasing: shared.releasing.all(),
+            };
+            Connection::open(&shared.config, &client_id, &purpose, |client, marker, _| {
+                let acks = Acks::new(
+                    Box::new(client.clone()),
+                    Arc::clone(&shared.releasing),
+                    Arc::clone(&shared.counters),
+                    Arc::clone(&shared.left),
+                );
+                Receiving::new(Arc::clone(shared), Arc::new(acks), marker, first)
+            })
+            .await
+        };
+        let opened = tokio::select! {
+            () = cancel.cancelled() => return,
+            opened = opening => opened,
+        };
+        let delay = match opened {
+            Ok(connection) => {
+                lifecycle.connected(&connection.welcome);
+                let ending = serve(shared, connection, cancel).await;
+                shared.state.set(SourceState::Down);
+                lifecycle.ended(&ending)
+            }
+            Err(ending) => lifecycle.failed(&ending),
+        };
+        tokio::select! {
+            () = cancel.cancelled() => return,
+            () = sleep(delay) => {}
+        }
+    }
+}
+
+/// Keeps the subscriptions of a connection until it ends.
+async fn serve(
+    shared: &Arc<Shared>,
+    mut connection: Connection,
+    cancel: &CancellationToken,
+) -> Ending {
+    let client = connection.client.clone();
+    let again = async {
+        let not_before = Instant::now() + shared.tuning.leave_pacing;
+        loop {
+            shared.left.notified().await;
+            sleep_until(not_before).await;
+            // A session that is not kept has nothing to send again.
+            if shared.keep().is_some() {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        ending = connection.ended() => ending,
+        ending = subscribing::keep_subscribed(shared, &client) => ending,
+        () = again => {
+            connection.goodbye().await;
+            Ending::Closed
+        }
+        () = cancel.cancelled() => {
+            connection.goodbye().await;
+            Ending::Closed
+        }
+    }
+}

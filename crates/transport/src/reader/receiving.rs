@@ -1,0 +1,133 @@
+//! The connection's side of reading: what comes, in order.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bridge_core::{Delivery, QoS, SourceState};
+use rumqttc::Event;
+use rumqttc::mqttbytes::v5::{Packet, Publish};
+use tracing::warn;
+
+use super::Shared;
+use super::acks::{Acks, Receipt};
+use crate::connection::{Handler, Welcome};
+use crate::convert::{from_wire, from_wire_qos};
+use crate::guard::Marker;
+
+/// Turns what a connection receives into deliveries.
+pub(super) struct Receiving {
+    shared: Arc<Shared>,
+    acks: Arc<Acks>,
+    marker: Marker,
+    /// Whether this is the first connection of this process.
+    first: bool,
+    /// How long a QoS 0 message may hold up the connection.
+    patience: Duration,
+    announced_invalid: bool,
+}
+
+impl Receiving {
+    pub(super) fn new(shared: Arc<Shared>, acks: Arc<Acks>, marker: Marker, first: bool) -> Self {
+        Self {
+            patience: shared.config.keep_alive / 2,
+            shared,
+            acks,
+            marker,
+            first,
+            announced_invalid: false,
+        }
+    }
+
+    async fn publish(&mut self, publish: Publish) {
+        let (packet_id, qos, dup) = (publish.pkid, from_wire_qos(publish.qos), publish.dup);
+        let receipt = match qos {
+            QoS::AtMostOnce => Receipt::nothing_owed(),
+            // The library has repeated the PUBREC by itself.
+            QoS::ExactlyOnce if self.shared.releasing.contains(packet_id) => {
+                if dup {
+                    return;
+                }
+                Receipt::nothing_owed()
+            }
+            QoS::AtLeastOnce | QoS::ExactlyOnce => match self.acks.arrived(packet_id, qos) {
+                Some(receipt) => receipt,
+                None => return,
+            },
+        };
+        let receipt = Box::new(receipt);
+        let message = if self.marker.stands_for_invalid(&publish.topic) {
+            None
+        } else {
+            from_wire(publish).ok()
+        };
+        let Some(message) = message else {
+            self.set_aside(receipt);
+            return;
+        };
+        let counters = &self.shared.counters;
+        counters.received.add(1);
+        counters.redelivered.add(u64::from(dup));
+        let delivery = Delivery {
+            message,
+            received: self.shared.clock.wall(),
+            redelivered: dup,
+            acknowledge: receipt,
+        };
+        if !self.shared.inbox.push(delivery, self.patience).await {
+            self.shared.counters.dropped_qos0.add(1);
+        }
+    }
+
+    /// A topic that is none: nothing can be done with it but to take it from the broker.
+    fn set_aside(&mut self, receipt: Box<Receipt>) {
+        bridge_core::Acknowledge::settled(receipt);
+        self.shared.counters.invalid_topics.add(1);
+        if !std::mem::replace(&mut self.announced_invalid, true) {
+            warn!(
+                event = "invalid_topic_received",
+                session = %self.shared.config.name,
+                broker = %self.shared.config.address,
+                "the broker sent a message whose topic is not valid; such messages are \
+                 acknowledged, counted and set aside"
+            );
+        }
+    }
+}
+
+impl Handler for Receiving {
+    fn connected(&mut self, welcome: &Welcome) {
+        if welcome.session_present {
+            // All of it comes again, with acknowledgements that count.
+            self.shared.inbox.forget_acknowledgeable();
+        } else {
+            self.shared.releasing.clear();
+            if self.shared.keep().is_some() && !self.first {
+                self.shared.counters.sessions_lost.add(1);
+                warn!(
+                    event = "session_lost",
+                    session = %self.shared.config.name,
+                    client_id = self.shared.config.client_id,
+                    broker = %self.shared.config.address,
+                    "the broker has lost the session, and with it what it held for us; \
+                     subscribing again"
+                );
+            }
+        }
+        self.shared.state.set(SourceState::Connected);
+    }
+
+    async fn handle(&mut self, event: Event) {
+        match event {
+            Event::Incoming(Packet::Publish(publish)) => self.publish(publish).await,
+            Event::Incoming(Packet::PubRel(release)) => {
+                self.shared.releasing.released(release.pkid);
+            }
+            _ => {}
+        }
+    }
+
+    fn ended(&mut self) {
+        self.acks.end();
+        self.shared.state.set(SourceState::Down);
+    }
+}

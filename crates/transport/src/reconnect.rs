@@ -1,0 +1,103 @@
+//! When to connect again: the pure part of a session's patience.
+
+use std::time::Duration;
+
+use bridge_core::Backoff;
+
+/// How long a connection must have lived for the delays to begin anew. One that is closed sooner
+/// counts as one more failure: a broker that welcomes and throws out is not hammered.
+pub(crate) const STABLE_AFTER: Duration = Duration::from_secs(10);
+
+/// Delays between connections. The time is passed in as [`bridge_core::Clock::monotonic`].
+#[derive(Debug, Clone)]
+pub(crate) struct Reconnect {
+    backoff: Backoff,
+    failures: u32,
+    connected_at: Option<Duration>,
+}
+
+impl Reconnect {
+    pub(crate) const fn new(backoff: Backoff) -> Self {
+        Self {
+            backoff,
+            failures: 0,
+            connected_at: None,
+        }
+    }
+
+    /// A connection stands.
+    pub(crate) const fn connected(&mut self, now: Duration) {
+        self.connected_at = Some(now);
+    }
+
+    /// The attempt failed or the connection has ended: how long to wait before the next attempt.
+    pub(crate) fn ended(&mut self, now: Duration, random: u32) -> Duration {
+        let lived = self
+            .connected_at
+            .take()
+            .map_or(Duration::ZERO, |since| now.saturating_sub(since));
+        if lived >= STABLE_AFTER {
+            self.failures = 0;
+        }
+        self.failures = self.failures.saturating_add(1);
+        self.backoff.delay(self.failures, random)
+    }
+
+    /// We ended it ourselves, for a reason that is no failure: the next attempt may come at once.
+    pub(crate) const fn ended_by_us(&mut self) {
+        self.connected_at = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn policy() -> Reconnect {
+        Reconnect::new(Backoff::try_new(SECOND, SECOND * 60).unwrap())
+    }
+
+    #[test]
+    fn delays_grow_from_failure_to_failure() {
+        let mut policy = policy();
+        let delays: Vec<u64> = (0..4)
+            .map(|n| policy.ended(SECOND * n, u32::MAX).as_secs())
+            .collect();
+        assert_eq!(delays, [1, 2, 4, 8]);
+    }
+
+    #[test]
+    fn a_connection_that_was_thrown_out_at_once_does_not_begin_anew() {
+        let mut policy = policy();
+        let mut now = Duration::ZERO;
+        let mut delays = Vec::new();
+        for _ in 0..4 {
+            policy.connected(now);
+            now += SECOND / 20;
+            let delay = policy.ended(now, u32::MAX);
+            delays.push(delay.as_secs());
+            now += delay;
+        }
+        assert_eq!(delays, [1, 2, 4, 8]);
+    }
+
+    #[test]
+    fn a_connection_that_has_lived_begins_anew() {
+        let mut policy = policy();
+        for _ in 0..5 {
+            policy.ended(SECOND, u32::MAX);
+        }
+        policy.connected(SECOND);
+        assert_eq!(policy.ended(SECOND + STABLE_AFTER, u32::MAX), SECOND);
+    }
+
+    #[test]
+    fn ending_it_ourselves_counts_as_no_failure() {
+        let mut policy = policy();
+        policy.connected(SECOND);
+        policy.ended_by_us();
+        assert_eq!(policy.ended(SECOND * 2, u32::MAX), SECOND);
+    }
+}

@@ -1,0 +1,102 @@
+//! What a session counts.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// A session's counters since it started, and whether it is connected now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SessionStats {
+    /// A connection stands.
+    pub connected: bool,
+    /// Connections that were established.
+    pub connects: u64,
+    /// Attempts that led to no connection.
+    pub connect_failures: u64,
+    /// Established connections that ended without our wish.
+    pub connection_losses: u64,
+    /// Times that the broker said 0x8E: another client connected with our client id.
+    pub takeovers: u64,
+    /// Reconnects at which the broker no longer had the session that we meant to resume.
+    pub sessions_lost: u64,
+    /// Connections given up because a PUBLISH went unanswered for too long.
+    pub answer_timeouts: u64,
+    /// Messages that came with a topic that is none; acknowledged and set aside.
+    pub invalid_topics: u64,
+    /// Filters that the broker refuses at the moment.
+    pub refused_subscriptions: u64,
+    /// Messages received, the invalid ones not counted.
+    pub received: u64,
+    /// Of these, the ones that the broker said it had sent before.
+    pub redelivered: u64,
+    /// QoS 0 messages dropped because nobody took the ones before them.
+    pub dropped_qos0: u64,
+    /// Acknowledgements that came after their connection had ended, and were dropped.
+    pub late_acknowledgements: u64,
+    /// Messages left with the broker.
+    pub left: u64,
+    /// Messages admitted for publishing.
+    pub admitted: u64,
+    /// Answers received, refusals among them; for QoS 0, messages written.
+    pub answered: u64,
+    /// Answers that were refusals.
+    pub refused: u64,
+    /// Messages whose connection ended before their answer.
+    pub unanswered: u64,
+}
+
+macro_rules! counters {
+    ($($name:ident),+ $(,)?) => {
+        /// The same, while it is being counted.
+        #[derive(Debug, Default)]
+        pub(crate) struct Counters {
+            pub(crate) connected: AtomicBool,
+            $(pub(crate) $name: Counter,)+
+        }
+
+        impl Counters {
+            pub(crate) fn snapshot(&self) -> SessionStats {
+                SessionStats {
+                    connected: self.connected.load(Ordering::Relaxed),
+                    $($name: self.$name.get(),)+
+                }
+            }
+        }
+    };
+}
+
+counters!(
+    connects,
+    connect_failures,
+    connection_losses,
+    takeovers,
+    sessions_lost,
+    answer_timeouts,
+    invalid_topics,
+    refused_subscriptions,
+    received,
+    redelivered,
+    dropped_qos0,
+    late_acknowledgements,
+    left,
+    admitted,
+    answered,
+    refused,
+    unanswered,
+);
+
+/// One number that only matters by itself.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, more: u64) {
+        self.0.fetch_add(more, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}

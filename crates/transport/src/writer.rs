@@ -1,0 +1,241 @@
+//! The connection that publishes.
+//!
+//! Every connection begins clean and the library replays nothing: what was admitted and not
+//! answered when a connection ends is answered with [`Unanswered`] at once, and it is the caller
+//! who sends it again. So a message that costs the connection cannot do so again by itself, and
+//! no answer hangs through an outage.
+
+mod in_flight;
+mod live;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bridge_core::{Admitted, BoxFuture, Clock, Link, NotAdmitted, Outgoing, Sink};
+use tokio::task::JoinHandle;
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::error;
+
+use crate::connection::{Connection, Ending, Purpose};
+use crate::lifecycle::Lifecycle;
+use crate::link::LinkState;
+use crate::stats::Counters;
+use crate::{SessionConfig, SessionStats};
+
+use in_flight::InFlight;
+use live::{Live, Publishing};
+
+/// Under which client id a writer connects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriterIdentity {
+    /// [`SessionConfig::client_id`]: nothing reads from this session.
+    ClientId,
+    /// [`SessionConfig::publisher_client_id`]: a [`Reader`](crate::Reader) has the other one.
+    PublisherClientId,
+}
+
+/// The writing side of a session.
+///
+/// It connects by itself, for as long as it lives; dropped, it stops without a goodbye.
+pub struct Writer {
+    shared: Arc<Shared>,
+    cancel: CancellationToken,
+    task: tokio::sync::Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    config: Arc<SessionConfig>,
+    clock: Arc<dyn Clock>,
+    counters: Arc<Counters>,
+    link: Arc<LinkState>,
+    live: Arc<Mutex<Option<Arc<Live>>>>,
+}
+
+impl Writer {
+    /// Starts connecting. Must be called within a tokio runtime.
+    pub fn start(config: SessionConfig, identity: WriterIdentity, clock: Arc<dyn Clock>) -> Self {
+        let config = Arc::new(config);
+        let counters = Arc::new(Counters::default());
+        let client_id = match identity {
+            WriterIdentity::ClientId => config.client_id.clone(),
+            WriterIdentity::PublisherClientId => config.publisher_client_id.clone(),
+        };
+        let lifecycle = Lifecycle::new(
+            Arc::clone(&config),
+            client_id,
+            "writer",
+            Arc::clone(&clock),
+            Arc::clone(&counters),
+        );
+        let shared = Arc::new(Shared {
+            config,
+            clock,
+            counters,
+            link: Arc::new(LinkState::new(Link::Down)),
+            live: Arc::default(),
+        });
+        let cancel = CancellationToken::new();
+        let task = tokio::spawn(run(Arc::clone(&shared), lifecycle, cancel.clone()));
+        Self {
+            shared,
+            cancel,
+            task: tokio::sync::Mutex::new(Some(task)),
+        }
+    }
+
+    /// What has been counted so far.
+    pub fn stats(&self) -> SessionStats {
+        self.shared.counters.snapshot()
+    }
+}
+
+// === impl Sink for Writer ===
+
+impl Sink for Writer {
+    fn publish(&self, outgoing: Outgoing) -> BoxFuture<'_, Result<Admitted, NotAdmitted>> {
+        Box::pin(async move {
+            let live = self.shared.live().ok_or(NotAdmitted::LinkDown)?;
+            live.publish(outgoing).await
+        })
+    }
+
+    fn link(&self) -> Link {
+        self.shared.link.get()
+    }
+
+    fn changed(&self, seen: Link) -> BoxFuture<'_, Link> {
+        Box::pin(self.shared.link.changed(seen))
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            self.cancel.cancel();
+            let mut task = self.task.lock().await;
+            if let Some(running) = task.take()
+                && let Err(failure) = running.await
+            {
+                error!(
+                    event = "session_task_failed",
+                    session = %self.shared.config.name,
+                    role = "writer",
+                    error = %failure,
+                    "a defect ended the session's task; please report it"
+                );
+            }
+        })
+    }
+}
+
+impl fmt::Debug for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writer")
+            .field("session", &self.shared.config.name)
+            .field("link", &self.shared.link.get())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+    }
+}
+
+// === the session's task ===
+
+impl Shared {
+    fn live(&self) -> Option<Arc<Live>> {
+        self.live
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
+async fn run(shared: Arc<Shared>, mut lifecycle: Lifecycle, cancel: CancellationToken) {
+    loop {
+        let in_flight = Arc::new(InFlight::new(Arc::clone(&shared.clock)));
+        let client_id = lifecycle.client_id().to_owned();
+        let opening = Connection::open(
+            &shared.config,
+            &client_id,
+            &Purpose::Write,
+            |client, marker, witness| {
+                Publishing::new(
+                    lifecycle.next_epoch(),
+                    Arc::clone(&shared.link),
+                    Arc::clone(&shared.live),
+                    Arc::clone(&in_flight),
+                    Live::new(
+                        client.clone(),
+                        marker,
+                        witness,
+                        Arc::clone(&shared.counters),
+                    ),
+                )
+            },
+        );
+        let opened = tokio::select! {
+            () = cancel.cancelled() => return,
+            opened = opening => opened,
+        };
+        let delay = match opened {
+            Ok(connection) => {
+                lifecycle.connected(&connection.welcome);
+                let ending = serve(&shared, connection, &in_flight, &cancel).await;
+                lifecycle.ended(&ending)
+            }
+            Err(ending) => lifecycle.failed(&ending),
+        };
+        tokio::select! {
+            () = cancel.cancelled() => return,
+            () = sleep(delay) => {}
+        }
+    }
+}
+
+/// Watches over a connection until it ends.
+async fn serve(
+    shared: &Shared,
+    mut connection: Connection,
+    in_flight: &InFlight,
+    cancel: &CancellationToken,
+) -> Ending {
+    let patience = shared.config.answer_timeout;
+    let (shortest, longest) = (Duration::from_millis(10), Duration::from_secs(5));
+    let mut watch = interval((patience / 4).clamp(shortest, longest));
+    watch.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let ending = loop {
+        tokio::select! {
+            ending = connection.ended() => break ending,
+            () = cancel.cancelled() => {
+                if let Some(live) = shared.live() {
+                    // Whether all is answered or time is up: what is not, ends unanswered.
+                    let _ = timeout(patience, live.answered()).await;
+                }
+                shared.down();
+                connection.goodbye().await;
+                return Ending::Closed;
+            }
+            _ = watch.tick() => {
+                if in_flight.oldest().is_some_and(|waited| waited > patience) {
+                    shared.counters.answer_timeouts.add(1);
+                    break Ending::Unanswered { what: "PUBLISH", after: patience };
+                }
+            }
+        }
+    };
+    // The link is down before the connection, and with it every pending answer, is dropped.
+    shared.down();
+    drop(connection);
+    ending
+}
+
+impl Shared {
+    fn down(&self) {
+        live::take_down(&self.link, &self.live);
+    }
+}

@@ -1,0 +1,287 @@
+//! A connection that messages can be published on, and the answers that come back.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use bridge_core::{
+    Admitted, Answer, Limits, Link, LocalRefusal, Message, NotAdmitted, ReasonCode, Unanswered,
+};
+use rumqttc::mqttbytes::v5::Packet;
+use rumqttc::{
+    AsyncClient, ClientError, Event, Outgoing, PublishNoticeError, PublishOptions, PublishResult,
+    ValidatedTopic,
+};
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::task::TaskTracker;
+
+use super::in_flight::InFlight;
+use crate::connection::{Handler, Welcome};
+use crate::convert::{to_wire_properties, to_wire_qos};
+use crate::guard::{Marker, Said, Witness};
+use crate::link::LinkState;
+use crate::packet;
+use crate::stats::Counters;
+
+type Notice = Pin<Box<dyn Future<Output = Result<PublishResult, PublishNoticeError>> + Send>>;
+
+/// What publishing on one connection needs.
+#[derive(Debug)]
+pub(super) struct Live {
+    client: AsyncClient,
+    marker: Marker,
+    witness: Arc<Witness>,
+    counters: Arc<Counters>,
+    /// Known with the CONNACK.
+    limits: OnceLock<Limits>,
+    window: Arc<Semaphore>,
+    closing: AtomicBool,
+    /// How many messages were handed to the library; it writes them in this order.
+    admitted: Mutex<u64>,
+    /// Answers that nobody waits for any more, but whose place in the window is still taken.
+    abandoned: TaskTracker,
+    runtime: Handle,
+}
+
+impl Live {
+    pub(super) fn new(
+        client: AsyncClient,
+        marker: Marker,
+        witness: Arc<Witness>,
+        counters: Arc<Counters>,
+    ) -> Self {
+        Self {
+            client,
+            marker,
+            witness,
+            counters,
+            limits: OnceLock::new(),
+            window: Arc::new(Semaphore::new(0)),
+            closing: AtomicBool::new(false),
+            admitted: Mutex::new(0),
+            abandoned: TaskTracker::new(),
+            runtime: Handle::current(),
+        }
+    }
+
+    fn welcomed(&self, limits: Limits) {
+        if self.limits.set(limits).is_ok() {
+            self.window.add_permits(usize::from(limits.window));
+        }
+    }
+
+    /// Waits for a place in the window; places are given in the order of the calls.
+    pub(super) async fn publish(
+        self: Arc<Self>,
+        message: Message,
+    ) -> Result<Admitted, NotAdmitted> {
+        let limits = self.limits.get().ok_or(NotAdmitted::LinkDown)?;
+        packet::check(&message, limits).map_err(NotAdmitted::Refused)?;
+        let window = Arc::clone(&self.window);
+        let Ok(place) = window.acquire_owned().await else {
+            return Err(NotAdmitted::LinkDown);
+        };
+        if self.closing.load(Ordering::Acquire) {
+            return Err(NotAdmitted::LinkDown);
+        }
+        self.hand_over(message, place)
+    }
+
+    fn hand_over(
+        self: Arc<Self>,
+        message: Message,
+        place: OwnedSemaphorePermit,
+    ) -> Result<Admitted, NotAdmitted> {
+        let topic = ValidatedTopic::new(message.topic.as_str())
+            .map_err(|_| NotAdmitted::Refused(LocalRefusal::TopicInvalid))?;
+        let mut options = PublishOptions::new(to_wire_qos(message.qos)).retain(message.retain);
+        if let Some(properties) = to_wire_properties(message.properties) {
+            options = options.properties(properties);
+        }
+        // Number and place in the library's channel are taken together, so that the number says
+        // how many PUBLISH packets go before this one.
+        let (number, notice) = {
+            let mut admitted = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
+            let notice = self
+                .client
+                .try_publish_tracked(topic, message.payload, options)
+                .map_err(|error| not_admitted(&error))?;
+            *admitted += 1;
+            (*admitted, notice)
+        };
+        self.counters.admitted.add(1);
+        Ok(Box::pin(Ticket {
+            number,
+            notice: Some(Box::pin(notice.wait_async())),
+            place: Some(place),
+            live: self,
+        }))
+    }
+
+    /// Takes nothing more, and ends when all that was admitted has been answered.
+    pub(super) async fn answered(&self) {
+        self.closing.store(true, Ordering::Release);
+        let places = self.limits.get().map_or(0, |limits| limits.window);
+        // An error says that the connection has ended, and with it every answer.
+        let _ = self.window.acquire_many(u32::from(places)).await;
+    }
+
+    fn answer(&self, number: u64, result: Result<PublishResult, PublishNoticeError>) -> Answer {
+        let unanswered = || {
+            self.counters.unanswered.add(1);
+            Answer::Unanswered(if self.witness.publishes_begun() >= number {
+                Unanswered::MayHaveBeenSent
+            } else {
+                Unanswered::NeverSent
+            })
+        };
+        let (code, reason_string) = match result {
+            // After a failed write the guard only pretends.
+            Ok(PublishResult::Qos0Flushed) if self.witness.write_failed() => return unanswered(),
+            Ok(PublishResult::Qos0Flushed) => (ReasonCode::SUCCESS, None),
+            Ok(PublishResult::Qos1(ack)) => {
+                let said = ack.properties.map(|p| (p.user_properties, p.reason_string));
+                self.said(ack.reason as u8, said.unwrap_or_default())
+            }
+            Ok(PublishResult::Qos2PubRecRejected(ack)) => {
+                let said = ack.properties.map(|p| (p.user_properties, p.reason_string));
+                self.said(ack.reason as u8, said.unwrap_or_default())
+            }
+            Ok(PublishResult::Qos2Completed(ack)) => {
+                let said = ack.properties.map(|p| (p.user_properties, p.reason_string));
+                self.said(ack.reason as u8, said.unwrap_or_default())
+            }
+            Err(_) => return unanswered(),
+        };
+        self.counters.answered.add(1);
+        self.counters.refused.add(u64::from(code.is_refusal()));
+        Answer::Answered {
+            code,
+            reason_string,
+        }
+    }
+
+    fn said(
+        &self,
+        code: u8,
+        (user_properties, reason_string): (Vec<(String, String)>, Option<String>),
+    ) -> Said {
+        (self.marker.true_code(code, &user_properties), reason_string)
+    }
+}
+
+/// Takes the link down: nothing more is admitted, who waits for a place is told so.
+pub(super) fn take_down(link: &LinkState, live: &Mutex<Option<Arc<Live>>>) {
+    let live = live.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(live) = live {
+        live.window.close();
+        live.abandoned.close();
+    }
+    link.set(Link::Down);
+}
+
+/// The channel to the library has room for the whole window, so there is one reason: it is gone.
+fn not_admitted(error: &ClientError) -> NotAdmitted {
+    match error {
+        ClientError::InvalidRequest(_) => NotAdmitted::Refused(LocalRefusal::TopicInvalid),
+        _ => NotAdmitted::LinkDown,
+    }
+}
+
+/// An admitted message's claim on its answer.
+struct Ticket {
+    /// From 1, in the order of admission.
+    number: u64,
+    notice: Option<Notice>,
+    place: Option<OwnedSemaphorePermit>,
+    live: Arc<Live>,
+}
+
+impl Future for Ticket {
+    type Output = Answer;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer> {
+        let this = self.get_mut();
+        let Some(notice) = &mut this.notice else {
+            return Poll::Pending;
+        };
+        let result = ready!(notice.as_mut().poll(cx));
+        this.notice = None;
+        this.place = None;
+        Poll::Ready(this.live.answer(this.number, result))
+    }
+}
+
+impl Drop for Ticket {
+    /// Nobody waits for the answer any more; the broker still counts the message as open.
+    fn drop(&mut self) {
+        if let (Some(notice), Some(place)) = (self.notice.take(), self.place.take()) {
+            let waiting = async move {
+                let _ = notice.await;
+                drop(place);
+            };
+            self.live.abandoned.spawn_on(waiting, &self.live.runtime);
+        }
+    }
+}
+
+/// The connection's side of it.
+pub(super) struct Publishing {
+    epoch: u64,
+    link: Arc<LinkState>,
+    current: Arc<Mutex<Option<Arc<Live>>>>,
+    in_flight: Arc<InFlight>,
+    live: Arc<Live>,
+}
+
+impl Publishing {
+    pub(super) fn new(
+        epoch: u64,
+        link: Arc<LinkState>,
+        current: Arc<Mutex<Option<Arc<Live>>>>,
+        in_flight: Arc<InFlight>,
+        live: Live,
+    ) -> Self {
+        Self {
+            epoch,
+            link,
+            current,
+            in_flight,
+            live: Arc::new(live),
+        }
+    }
+}
+
+impl Handler for Publishing {
+    fn connected(&mut self, welcome: &Welcome) {
+        self.live.welcomed(welcome.limits);
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        *current = Some(Arc::clone(&self.live));
+        drop(current);
+        self.link.set(Link::Up {
+            epoch: self.epoch,
+            limits: welcome.limits,
+        });
+    }
+
+    async fn handle(&mut self, event: Event) {
+        match event {
+            Event::Outgoing(Outgoing::Publish(id) | Outgoing::PubRel(id)) if id != 0 => {
+                self.in_flight.waits(id);
+            }
+            Event::Incoming(Packet::PubAck(ack)) => self.in_flight.answered(ack.pkid),
+            Event::Incoming(Packet::PubComp(ack)) => self.in_flight.answered(ack.pkid),
+            Event::Incoming(Packet::PubRec(ack)) if ack.reason as u8 >= 0x80 => {
+                self.in_flight.answered(ack.pkid);
+            }
+            _ => {}
+        }
+    }
+
+    fn ended(&mut self) {
+        take_down(&self.link, &self.current);
+    }
+}

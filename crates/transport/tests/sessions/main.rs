@@ -1,0 +1,4 @@
+//! Sessions against real and scripted brokers.
+
+mod common;
+mod crossing;
