@@ -55,15 +55,21 @@ pub enum StartError {
     Metrics(#[from] prometheus::Error),
 }
 
-/// Running routes.
-#[derive(Debug)]
-pub struct Runtime {
+/// A look at running routes; it stays good while they stop.
+#[derive(Debug, Clone)]
+pub struct Overview {
     sources: BTreeMap<Name, (Arc<dyn Source>, Arc<Semaphore>)>,
     sinks: BTreeMap<Name, Arc<dyn Sink>>,
     lanes: Vec<Arc<Lane>>,
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     metrics: Metrics,
+}
+
+/// Running routes.
+#[derive(Debug)]
+pub struct Runtime {
+    overview: Overview,
     intakes: JoinSet<()>,
     workers: JoinSet<()>,
     puts: TaskTracker,
@@ -102,6 +108,49 @@ pub struct BindingStatus {
 pub struct Stopped {
     /// Messages that had not settled in time; they are still at their sources.
     pub unsettled: u64,
+}
+
+impl Overview {
+    /// How it goes now.
+    pub fn status(&self) -> Status {
+        let sources = self.sources.iter();
+        let sinks = self.sinks.iter();
+        let bindings = self.lanes.iter().map(|lane| {
+            let usage = self.store.usage(&lane.key);
+            let standing = lane.standing();
+            BindingStatus {
+                key: lane.key.clone(),
+                state: standing.phase.as_str(),
+                blocked: usage.queue.entries > 0 && standing.phase.holds_the_head(),
+                usage,
+                open: standing.open,
+            }
+        });
+        Status {
+            sources: sources
+                .map(|(name, (source, _))| (name.clone(), source.state()))
+                .collect(),
+            sinks: sinks
+                .map(|(name, sink)| (name.clone(), sink.link().is_up()))
+                .collect(),
+            bindings: bindings.collect(),
+        }
+    }
+
+    /// Brings the gauges up to date; to be called before the metrics are read.
+    pub fn refresh_metrics(&self) {
+        let now = self.clock.wall();
+        for (lane, status) in self.lanes.iter().zip(self.status().bindings) {
+            let age = status.usage.oldest_age(now).as_secs();
+            lane.metrics
+                .set_usage(&status.usage, age, status.blocked, status.open);
+        }
+        for (session, (_, unsettled)) in &self.sources {
+            let held =
+                u64::from(UNSETTLED_KIB).saturating_sub(unsettled.available_permits() as u64);
+            self.metrics.set_unsettled(session, held * 1024);
+        }
+    }
 }
 
 impl Runtime {
@@ -170,12 +219,14 @@ impl Runtime {
             sources.insert(session.clone(), (source.clone(), unsettled));
         }
         Ok(Self {
-            sources,
-            sinks: parts.sinks,
-            lanes: lanes.into_values().flatten().collect(),
-            store: parts.store,
-            clock: parts.clock,
-            metrics,
+            overview: Overview {
+                sources,
+                sinks: parts.sinks,
+                lanes: lanes.into_values().flatten().collect(),
+                store: parts.store,
+                clock: parts.clock,
+                metrics,
+            },
             intakes,
             workers,
             puts,
@@ -184,45 +235,9 @@ impl Runtime {
         })
     }
 
-    /// How it goes now.
-    pub fn status(&self) -> Status {
-        let sources = self.sources.iter();
-        let sinks = self.sinks.iter();
-        let bindings = self.lanes.iter().map(|lane| {
-            let usage = self.store.usage(&lane.key);
-            let standing = lane.standing();
-            BindingStatus {
-                key: lane.key.clone(),
-                state: standing.phase.as_str(),
-                blocked: usage.queue.entries > 0 && standing.phase.holds_the_head(),
-                usage,
-                open: standing.open,
-            }
-        });
-        Status {
-            sources: sources
-                .map(|(name, (source, _))| (name.clone(), source.state()))
-                .collect(),
-            sinks: sinks
-                .map(|(name, sink)| (name.clone(), sink.link().is_up()))
-                .collect(),
-            bindings: bindings.collect(),
-        }
-    }
-
-    /// Brings the gauges up to date; to be called before the metrics are read.
-    pub fn refresh_metrics(&self) {
-        let now = self.clock.wall();
-        for (lane, status) in self.lanes.iter().zip(self.status().bindings) {
-            let age = status.usage.oldest_age(now).as_secs();
-            lane.metrics
-                .set_usage(&status.usage, age, status.blocked, status.open);
-        }
-        for (session, (_, unsettled)) in &self.sources {
-            let held =
-                u64::from(UNSETTLED_KIB).saturating_sub(unsettled.available_permits() as u64);
-            self.metrics.set_unsettled(session, held * 1024);
-        }
+    /// A look at it.
+    pub fn overview(&self) -> Overview {
+        self.overview.clone()
     }
 
     /// Ends when a task of the runtime has failed, which no task does by design.
@@ -249,7 +264,7 @@ impl Runtime {
         self.stop_intake.cancel();
         while self.intakes.join_next().await.is_some() {}
         self.stop_workers.cancel();
-        for lane in &self.lanes {
+        for lane in &self.overview.lanes {
             lane.wake.notify_one();
         }
         let settled = tokio::time::timeout(drain, async {
@@ -261,21 +276,26 @@ impl Runtime {
         });
         let mut unsettled = 0;
         if settled.await.is_err() {
-            unsettled = self.lanes.iter().map(|lane| lane.standing().open).sum();
+            unsettled = self
+                .overview
+                .lanes
+                .iter()
+                .map(|lane| lane.standing().open)
+                .sum();
             warn!(
                 event = "drain_timeout",
                 unsettled, "some messages did not settle in time; their sources keep them"
             );
             self.workers.shutdown().await;
         }
-        self.store.flush().await?;
+        self.overview.store.flush().await?;
         self.puts.close();
         // Puts that the store has not answered by now are answered by its end.
         let _ = tokio::time::timeout(drain, self.puts.wait()).await;
-        for sink in self.sinks.values() {
+        for sink in self.overview.sinks.values() {
             sink.close().await;
         }
-        for (source, _) in self.sources.values() {
+        for (source, _) in self.overview.sources.values() {
             source.close().await;
         }
         Ok(Stopped { unsettled })

@@ -503,7 +503,7 @@ impl Fixture {
     }
 
     pub(crate) fn binding(&self, n: usize) -> BindingStatus {
-        self.runtime.status().bindings[n].clone()
+        self.runtime.overview().status().bindings[n].clone()
     }
 
     pub(crate) fn depth(&self, n: usize) -> u64 {
@@ -533,7 +533,7 @@ impl Fixture {
 
     /// The value of a metric of one binding, with one more label if need be.
     pub(crate) fn metric(&self, metric: &str, binding: usize, label: Option<(&str, &str)>) -> u64 {
-        self.runtime.refresh_metrics();
+        self.runtime.overview().refresh_metrics();
         let families = self.registry.gather();
         let Some(family) = families
             .iter()

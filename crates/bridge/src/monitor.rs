@@ -1,0 +1,204 @@
+//! The monitor listener: liveness, readiness and metrics, without secrets and without a login.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use axum::Router;
+use axum::extract::{RawQuery, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use bridge_core::SourceState;
+use bridge_runtime::Status;
+use prometheus::{Encoder, TextEncoder};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+/// What the listener shows of the service behind it.
+pub(crate) trait Observed: Send + Sync + 'static {
+    /// How it goes, or `None` once it is stopping.
+    fn status(&self) -> Option<Status>;
+    /// Every metric, up to date.
+    fn metrics(&self) -> Vec<prometheus::proto::MetricFamily>;
+}
+
+/// A bound listener, so that an address in use stops the start before anything else has begun.
+#[derive(Debug)]
+pub(crate) struct Monitor(TcpListener);
+
+impl Monitor {
+    /// Binds `address`.
+    pub(crate) async fn bind(address: SocketAddr) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind(address).await.with_context(|| {
+            format!("cannot listen on {address} (monitor.listen): is the port in use?")
+        })?;
+        Ok(Self(listener))
+    }
+
+    /// The address that is really listened on.
+    pub(crate) fn address(&self) -> anyhow::Result<SocketAddr> {
+        Ok(self.0.local_addr()?)
+    }
+
+    /// Answers until `stop` is cancelled.
+    pub(crate) async fn serve(
+        self,
+        observed: Arc<dyn Observed>,
+        stop: CancellationToken,
+    ) -> std::io::Result<()> {
+        let routes = Router::new()
+            .route("/livez", get(|| async { "ok\n" }))
+            .route("/readyz", get(readyz))
+            .route("/metrics", get(metrics))
+            .with_state(observed);
+        axum::serve(self.0, routes)
+            .with_graceful_shutdown(stop.cancelled_owned())
+            .await
+    }
+}
+
+/// How much has to be well for "ready".
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Level {
+    /// The service runs.
+    Live,
+    /// Every source is connected.
+    Connected,
+    /// Every source has granted its subscriptions.
+    Subscribed,
+    /// Every destination is connected as well, and no queue is blocked.
+    Full,
+}
+
+impl Level {
+    /// The level of `?level=…`; without one, what a service needs to do its work: a destination
+    /// that is away is what the queue is for.
+    fn of(query: Option<&str>) -> Result<Self, String> {
+        let mut level = Self::Subscribed;
+        for pair in query
+            .unwrap_or_default()
+            .split('&')
+            .filter(|p| !p.is_empty())
+        {
+            level = match pair {
+                "level=live" => Self::Live,
+                "level=connected" => Self::Connected,
+                "level=subscribed" => Self::Subscribed,
+                "level=full" => Self::Full,
+                _ => {
+                    return Err(
+                        "unknown query: use ?level=live, connected, subscribed or full\n".into(),
+                    );
+                }
+            };
+        }
+        Ok(level)
+    }
+}
+
+/// What keeps `status` from `level`, a line each; empty when it is ready.
+fn missing(status: &Status, level: Level) -> String {
+    let mut lines = String::new();
+    // Writing into a String cannot fail.
+    if level >= Level::Connected {
+        for (session, state) in &status.sources {
+            if *state == SourceState::Down {
+                let _ = writeln!(lines, "session {session}: source not connected");
+            } else if level >= Level::Subscribed && *state == SourceState::Connected {
+                let _ = writeln!(lines, "session {session}: source not subscribed");
+            }
+        }
+    }
+    if level >= Level::Full {
+        for (session, connected) in &status.sinks {
+            if !connected {
+                let _ = writeln!(lines, "session {session}: destination not connected");
+            }
+        }
+        for binding in status.bindings.iter().filter(|binding| binding.blocked) {
+            let depth = binding.usage.queue.entries;
+            let _ = writeln!(lines, "binding {}: blocked, {depth} queued", binding.key);
+        }
+    }
+    lines
+}
+
+async fn readyz(State(observed): State<Arc<dyn Observed>>, RawQuery(query): RawQuery) -> Response {
+    let level = match Level::of(query.as_deref()) {
+        Ok(level) => level,
+        Err(problem) => return (StatusCode::BAD_REQUEST, problem).into_response(),
+    };
+    let Some(status) = observed.status() else {
+        return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n").into_response();
+    };
+    let missing = missing(&status, level);
+    if missing.is_empty() {
+        "ready\n".into_response()
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, missing).into_response()
+    }
+}
+
+async fn metrics(State(observed): State<Arc<dyn Observed>>) -> Response {
+    let encoder = TextEncoder::new();
+    let mut text = Vec::new();
+    match encoder.encode(&observed.metrics(), &mut text) {
+        Ok(()) => (
+            [(header::CONTENT_TYPE, encoder.format_type().to_owned())],
+            text,
+        )
+            .into_response(),
+        Err(failure) => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            format!("cannot encode the metrics: {failure}\n"),
+        )
+            .into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use bridge_core::Name;
+
+    use super::*;
+
+    fn status(source: SourceState, sink: bool) -> Status {
+        Status {
+            sources: BTreeMap::from([(Name::parse("plant").unwrap(), source)]),
+            sinks: BTreeMap::from([(Name::parse("cloud").unwrap(), sink)]),
+            bindings: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn readiness_has_levels() {
+        use SourceState::{Connected, Down, Subscribed};
+        for (source, sink, ready) in [
+            (Down, false, [true, false, false, false]),
+            (Connected, false, [true, true, false, false]),
+            (Subscribed, false, [true, true, true, false]),
+            (Subscribed, true, [true, true, true, true]),
+        ] {
+            for (level, expected) in ["live", "connected", "subscribed", "full"]
+                .into_iter()
+                .zip(ready)
+            {
+                let level = Level::of(Some(&format!("level={level}"))).unwrap();
+                let missing = missing(&status(source, sink), level);
+                assert_eq!(missing.is_empty(), expected, "{source:?} {sink} {level:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_query_is_understood_or_refused() {
+        assert_eq!(Level::of(None), Ok(Level::Subscribed));
+        assert_eq!(Level::of(Some("")), Ok(Level::Subscribed));
+        assert!(Level::of(Some("level=fine")).is_err());
+        assert!(Level::of(Some("lvl=full")).is_err());
+    }
+}

@@ -1,0 +1,68 @@
+//! `bridge run`: the service, until it is told to stop.
+
+use anyhow::Context as _;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing::{error, info, warn};
+
+use crate::config::Config;
+use crate::service::Service;
+
+/// Serves until SIGTERM or SIGINT, then stops in order. A second signal stops at once.
+pub(crate) fn run(config: Config) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the threads of the service")?;
+    runtime.block_on(serve(config))
+}
+
+async fn serve(config: Config) -> anyhow::Result<()> {
+    // Listened for before anything starts, so that no signal is lost.
+    let mut signals = Signals::listen()?;
+    let mut service = Service::start(config).await?;
+    let failure = tokio::select! {
+        name = signals.next() => {
+            info!(event = "signal", signal = name, "stopping; a second signal stops at once");
+            None
+        }
+        failure = service.failed() => {
+            error!(event = "failed", error = format!("{failure:#}"), "a part has failed; stopping");
+            Some(failure)
+        }
+    };
+    let stopped = tokio::select! {
+        stopped = service.shutdown() => stopped,
+        name = signals.next() => {
+            warn!(event = "signal", signal = name, "stopping at once");
+            anyhow::bail!("stopped by a second {name} before everything had settled; what had not \
+                           is still at its source or in the journal");
+        }
+    };
+    match failure {
+        Some(failure) => Err(failure),
+        None => stopped.map(|_| ()),
+    }
+}
+
+/// The signals that ask a service to stop.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn listen() -> anyhow::Result<Self> {
+        let listen = |kind| signal(kind).context("cannot listen for signals");
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! The whole bridge, composed: the store, sessions, routes and monitor listener of one
+//! configuration. The one place that knows which transport and which store there are.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use bridge_core::{Backoff, Clock, Name, Sink, Source, Store, SystemClock};
+use bridge_queue::Journal;
+use bridge_runtime::{Parts, Runtime, Status, Stopped, Overview, subscriptions_of};
+use bridge_transport::{Reader, Writer, WriterIdentity};
+use prometheus::Registry;
+use prometheus::proto::MetricFamily;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use crate::config::Config;
+use crate::monitor::{Monitor, Observed};
+use crate::process_metrics::ProcessMetrics;
+
+/// Delays before a message is offered again that was refused for now or could not be stored.
+const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
+
+/// A running bridge.
+pub(crate) struct Service {
+    runtime: Runtime,
+    observed: Arc<Observation>,
+    journal: Journal,
+    drain_timeout: Duration,
+    monitor: Option<Listening>,
+}
+
+struct Listening {
+    stop: CancellationToken,
+    task: JoinHandle<std::io::Result<()>>,
+}
+
+impl Service {
+    /// Opens the store, starts the sessions and the routes, and listens.
+    ///
+    /// What can be wrong is found before the first message is taken: a port in use, a data folder
+    /// that another process holds.
+    pub(crate) async fn start(config: Config) -> anyhow::Result<Self> {
+        let monitor = match config.monitor {
+            Some(address) => Some(Monitor::bind(address).await?),
+            None => None,
+        };
+        let (journal, lost_records) = open_journal(&config).await?;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let registry = Registry::new();
+        let readers = start_readers(&config, &clock);
+        let writers = start_writers(&config, &clock);
+        let backoff = Backoff::try_new(RETRY.0, RETRY.1).context("the delays between retries")?;
+        let runtime = Runtime::start(Parts {
+            routes: config.routes.clone(),
+            sources: dynamic(&readers, |reader| reader as Arc<dyn Source>),
+            sinks: dynamic(&writers, |writer| writer as Arc<dyn Sink>),
+            store: Arc::new(journal.clone()),
+            clock,
+            registry: registry.clone(),
+            backoff,
+        })?;
+        let observed = Arc::new(Observation {
+            overview: runtime.overview(),
+            process: ProcessMetrics::register(&registry, lost_records)?,
+            registry,
+            readers,
+            writers,
+            stopping: AtomicBool::new(false),
+            scraping: Mutex::new(()),
+        });
+        warn_of_orphans(&config, &journal);
+        let monitor = match monitor {
+            Some(monitor) => {
+                let stop = CancellationToken::new();
+                let address = monitor.address()?;
+                info!(event = "monitor_listening", %address, "GET /livez, /readyz and /metrics");
+                let task = tokio::spawn(monitor.serve(observed.clone(), stop.clone()));
+                Some(Listening { stop, task })
+            }
+            None => None,
+        };
+        info!(
+            event = "started",
+            bridge = %config.bridge_id,
+            version = env!("CARGO_PKG_VERSION"),
+            routes = config.routes.len(),
+            data_dir = %config.data_dir.display(),
+        );
+        Ok(Self {
+            runtime,
+            observed,
+            journal,
+            drain_timeout: config.drain_timeout,
+            monitor,
+        })
+    }
+
+    /// How it goes now.
+    #[cfg_attr(not(feature = "demo"), expect(dead_code, reason = "the demo looks at it"))]
+    pub(crate) fn status(&self) -> Status {
+        self.observed.overview.status()
+    }
+
+    /// Every metric, up to date.
+    #[cfg_attr(not(feature = "demo"), expect(dead_code, reason = "the demo looks at it"))]
+    pub(crate) fn metrics(&self) -> Vec<MetricFamily> {
+        self.observed.metrics()
+    }
+
+    /// Ends when a part of the service has failed, which none does by design.
+    pub(crate) async fn failed(&mut self) -> anyhow::Error {
+        let listening = async {
+            match &mut self.monitor {
+                Some(monitor) => (&mut monitor.task).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            failure = self.runtime.failed() => anyhow!(failure).context("a task of a route failed"),
+            ended = listening => match ended {
+                Ok(Ok(())) => anyhow!("the monitor listener ended"),
+                Ok(Err(failure)) => anyhow!(failure).context("the monitor listener failed"),
+                Err(failure) => anyhow!(failure).context("the monitor listener failed"),
+            },
+        }
+    }
+
+    /// Stops in order: not ready any more, no intake, what is under way settles, the store is
+    /// flushed, the sessions say goodbye, the listener closes.
+    pub(crate) async fn shutdown(self) -> anyhow::Result<Stopped> {
+        self.observed.stopping.store(true, Ordering::SeqCst);
+        let stopped = self.runtime.shutdown(self.drain_timeout).await;
+        if let Some(monitor) = self.monitor {
+            monitor.stop.cancel();
+            // A listener that ended by itself has said so in `failed`.
+            let _ = tokio::time::timeout(Duration::from_secs(1), monitor.task).await;
+        }
+        let journal = self.journal;
+        tokio::task::spawn_blocking(move || journal.close())
+            .await
+            .context("closing the journal")?;
+        let stopped = stopped.context("the journal could not be flushed")?;
+        info!(event = "stopped", unsettled = stopped.unsettled);
+        Ok(stopped)
+    }
+}
+
+/// What the monitor listener and the demo see of the service.
+struct Observation {
+    overview: Overview,
+    registry: Registry,
+    process: ProcessMetrics,
+    readers: BTreeMap<Name, Arc<Reader>>,
+    writers: BTreeMap<Name, Arc<Writer>>,
+    stopping: AtomicBool,
+    /// One scrape at a time: counters of the sessions are brought forward by their difference.
+    scraping: Mutex<()>,
+}
+
+impl Observed for Observation {
+    fn status(&self) -> Option<Status> {
+        (!self.stopping.load(Ordering::SeqCst)).then(|| self.overview.status())
+    }
+
+    fn metrics(&self) -> Vec<MetricFamily> {
+        let _one = self.scraping.lock().unwrap_or_else(PoisonError::into_inner);
+        self.overview.refresh_metrics();
+        for (session, reader) in &self.readers {
+            self.process.session(session, "reader", &reader.stats());
+        }
+        for (session, writer) in &self.writers {
+            self.process.session(session, "writer", &writer.stats());
+        }
+        self.registry.gather()
+    }
+}
+
+async fn open_journal(config: &Config) -> anyhow::Result<(Journal, u64)> {
+    let options = bridge_queue::JournalOptions {
+        segment_bytes: config.journal.segment_size,
+        ..bridge_queue::JournalOptions::default()
+    };
+    let data_dir = config.data_dir.clone();
+    let opened = tokio::task::spawn_blocking(move || Journal::open(&data_dir, options));
+    let (journal, report) = opened.await.context("opening the journal")??;
+    for damage in &report.damage {
+        if report.is_clean() {
+            info!(event = "journal_tail_cut", damage = %damage);
+        } else {
+            error!(
+                event = "journal_damaged",
+                damage = %damage,
+                "the journal was damaged on disk; what is sound lives, what is not is set aside"
+            );
+        }
+    }
+    info!(
+        event = "journal_open",
+        folder = %config.data_dir.display(),
+        segments = report.segments,
+        records = report.records,
+        "the journal is open"
+    );
+    Ok((journal, report.lost_records()))
+}
+
+/// Says what waits at bindings that the configuration does not name: it is kept, and not sent.
+fn warn_of_orphans(config: &Config, journal: &Journal) {
+    let named: BTreeSet<_> = config
+        .routes
+        .iter()
+        .flat_map(|route| route.bindings.iter().map(|b| (&route.name, &b.name)))
+        .collect();
+    for key in journal.bindings() {
+        if !named.contains(&(&key.route, &key.binding)) {
+            let usage = journal.usage(&key);
+            warn!(
+                event = "orphaned_binding",
+                binding = %key,
+                queued = usage.queue.entries,
+                dead_letters = usage.dead_letters.entries,
+                "messages wait at a binding that the configuration does not name: they are kept, \
+                 and go on when it is named again"
+            );
+        }
+    }
+}
+
+fn start_readers(config: &Config, clock: &Arc<dyn Clock>) -> BTreeMap<Name, Arc<Reader>> {
+    let sources: BTreeSet<&Name> = config.routes.iter().map(|route| &route.source).collect();
+    let reader = |(name, session): (&Name, &bridge_transport::SessionConfig)| {
+        let routes = config.routes.iter().filter(|route| route.source == *name);
+        let reader = Reader::start(session.clone(), subscriptions_of(routes), clock.clone());
+        (name.clone(), Arc::new(reader))
+    };
+    let sessions = config.sessions.iter();
+    sessions
+        .filter(|(name, _)| sources.contains(name))
+        .map(reader)
+        .collect()
+}
+
+fn start_writers(config: &Config, clock: &Arc<dyn Clock>) -> BTreeMap<Name, Arc<Writer>> {
+    let sources: BTreeSet<&Name> = config.routes.iter().map(|route| &route.source).collect();
+    let sinks: BTreeSet<&Name> = config
+        .routes
+        .iter()
+        .flat_map(|route| route.bindings.iter().map(|binding| &binding.sink))
+        .collect();
+    let writer = |(name, session): (&Name, &bridge_transport::SessionConfig)| {
+        let identity = if sources.contains(name) {
+            WriterIdentity::PublisherClientId
+        } else {
+            WriterIdentity::ClientId
+        };
+        let writer = Writer::start(session.clone(), identity, clock.clone());
+        (name.clone(), Arc::new(writer))
+    };
+    let sessions = config.sessions.iter();
+    sessions
+        .filter(|(name, _)| sinks.contains(name))
+        .map(writer)
+        .collect()
+}
+
+fn dynamic<T, D: ?Sized>(
+    sessions: &BTreeMap<Name, Arc<T>>,
+    upcast: impl Fn(Arc<T>) -> Arc<D>,
+) -> BTreeMap<Name, Arc<D>> {
+    let upcast = |(name, session): (&Name, &Arc<T>)| (name.clone(), upcast(session.clone()));
+    sessions.iter().map(upcast).collect()
+}
