@@ -1,0 +1,265 @@
+//! The command line.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use bridge_core::{Name, Topic};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap_complete::Shell;
+use serde_json::{Value, json};
+
+use crate::config::{Config, Machine, Paint, Report, json_schema};
+use crate::explain::Explanation;
+use crate::logging::{self, LogFilter, LogFormat};
+use crate::run;
+
+/// Nothing takes the topic that was asked about.
+const EXIT_NOTHING: u8 = 2;
+
+/// A durable MQTT bridge that can answer, for every message, where it is and why.
+#[derive(Debug, Parser)]
+#[command(version, about, arg_required_else_help = true)]
+struct Cli {
+    /// How log lines look
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value = "text",
+        value_name = "FORMAT"
+    )]
+    log_format: LogFormat,
+
+    /// What is logged: a level, or a filter such as info,bridge_transport=debug
+    #[arg(
+        long,
+        global = true,
+        default_value = "info",
+        value_name = "FILTER",
+        env = "BRIDGE_LOG"
+    )]
+    log: LogFilter,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Carry messages until told to stop
+    Run(ConfigFile),
+    /// Check a configuration file: everything that is wrong with it, at once
+    Check {
+        #[command(flatten)]
+        file: ConfigFile,
+        /// Answer in JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Say which routes take a topic, and what becomes of it; exit 2 when none does
+    Explain {
+        /// The topic of a message
+        topic: String,
+        /// The configuration file
+        #[arg(long, value_name = "FILE", env = "BRIDGE_CONFIG", default_value = DEFAULT_CONFIG)]
+        config: PathBuf,
+        /// Only what is read from this session
+        #[arg(long, value_name = "NAME")]
+        session: Option<Name>,
+        /// Answer in JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the JSON Schema of the configuration file, for editors
+    Schema,
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Show the bridge at work, with brokers of its own
+    #[cfg(feature = "demo")]
+    Demo(crate::demo::DemoArgs),
+}
+
+const DEFAULT_CONFIG: &str = "/etc/bridge/bridge.yaml";
+
+/// The file, as an argument or as an option.
+#[derive(Debug, Args)]
+struct ConfigFile {
+    /// The configuration file
+    #[arg(value_name = "FILE", conflicts_with = "config")]
+    file: Option<PathBuf>,
+    /// The configuration file
+    #[arg(long, value_name = "FILE", env = "BRIDGE_CONFIG", default_value = DEFAULT_CONFIG)]
+    config: PathBuf,
+}
+
+impl ConfigFile {
+    fn path(&self) -> &Path {
+        self.file.as_deref().unwrap_or(&self.config)
+    }
+}
+
+/// Does what the command line says.
+pub(crate) fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let log = (cli.log_format, cli.log);
+    let done = match cli.command {
+        Command::Run(file) => run(file.path(), log),
+        Command::Check { file, json } => check(file.path(), json),
+        Command::Explain {
+            topic,
+            config,
+            session,
+            json,
+        } => explain(&topic, &config, session.as_ref(), json),
+        Command::Schema => print(&pretty(&json_schema())),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "bridge", &mut script);
+            print(&String::from_utf8_lossy(&script))
+        }
+        #[cfg(feature = "demo")]
+        Command::Demo(args) => crate::demo::run(args),
+    };
+    done.unwrap_or_else(|error| {
+        // The last resort: there is nowhere left to say that this failed.
+        let _ = writeln!(io::stderr(), "{} {error:#}", paint_stderr().red("error:"));
+        ExitCode::FAILURE
+    })
+}
+
+fn run(path: &Path, (format, filter): (LogFormat, LogFilter)) -> anyhow::Result<ExitCode> {
+    let (config, warnings) = match Config::load(path, &Machine) {
+        Ok(loaded) => loaded,
+        Err(errors) => {
+            eprint(&errors.0.render(paint_stderr()))?;
+            return Ok(ExitCode::FAILURE);
+        }
+    };
+    logging::start(format, filter)?;
+    for warning in warnings {
+        tracing::warn!(event = "config_warning", "{warning}");
+    }
+    run::run(config)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn check(path: &Path, json: bool) -> anyhow::Result<ExitCode> {
+    let (config, report) = Config::examine(path, &Machine);
+    let code = if config.is_some() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    };
+    if json {
+        print(&pretty(&report_json(&report)))?;
+        return Ok(code);
+    }
+    let paint = paint_stdout();
+    print(&report.render(paint))?;
+    if let Some(config) = config {
+        let (sessions, routes) = (config.sessions.len(), config.routes.len());
+        let bindings: usize = config.routes.iter().map(|route| route.bindings.len()).sum();
+        let ok = paint.green("ok");
+        print(&format!(
+            "{ok}: {}: sessions {sessions}, routes {routes}, bindings {bindings}\n",
+            report.file()
+        ))?;
+    }
+    Ok(code)
+}
+
+fn report_json(report: &Report) -> Value {
+    let list = |diagnostics: &mut dyn Iterator<Item = &crate::config::Diagnostic>| -> Vec<Value> {
+        diagnostics
+            .map(|diagnostic| {
+                json!({
+                    "line": diagnostic.place.line,
+                    "column": diagnostic.place.column,
+                    "field": diagnostic.path,
+                    "message": diagnostic.problem.to_string(),
+                    "remedy": diagnostic.problem.remedy(),
+                })
+            })
+            .collect()
+    };
+    let errors = list(&mut report.errors());
+    let warnings = list(&mut report.warnings());
+    json!({
+        "file": report.file(),
+        "valid": errors.is_empty(),
+        "errors": errors,
+        "warnings": warnings,
+    })
+}
+
+fn explain(
+    topic: &str,
+    path: &Path,
+    session: Option<&Name>,
+    json: bool,
+) -> anyhow::Result<ExitCode> {
+    let config = match Config::load(path, &Machine) {
+        Ok((config, _)) => config,
+        Err(errors) => {
+            eprint(&errors.0.render(paint_stderr()))?;
+            return Ok(ExitCode::FAILURE);
+        }
+    };
+    if let Some(session) = session
+        && !config.sessions.contains_key(session)
+    {
+        anyhow::bail!("there is no session `{session}` in {}", path.display());
+    }
+    let topic = Topic::parse(topic)?;
+    let explanation = Explanation::of(&config, &topic, session);
+    if json {
+        print(&pretty(&explanation.to_json()))?;
+    } else {
+        print(&explanation.render(paint_stdout()))?;
+    }
+    Ok(if explanation.is_empty() {
+        ExitCode::from(EXIT_NOTHING)
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+fn pretty(value: &Value) -> String {
+    format!("{value:#}\n")
+}
+
+fn paint_stdout() -> Paint {
+    paint(io::stdout().is_terminal())
+}
+
+fn paint_stderr() -> Paint {
+    paint(io::stderr().is_terminal())
+}
+
+fn paint(terminal: bool) -> Paint {
+    if terminal && std::env::var_os("NO_COLOR").is_none() {
+        Paint::Coloured
+    } else {
+        Paint::Plain
+    }
+}
+
+/// To standard output; that a reader such as `head` has gone is no failure.
+fn print(text: &str) -> anyhow::Result<ExitCode> {
+    written(io::stdout().lock().write_all(text.as_bytes()))
+}
+
+fn eprint(text: &str) -> anyhow::Result<ExitCode> {
+    written(io::stderr().lock().write_all(text.as_bytes()))
+}
+
+fn written(result: io::Result<()>) -> anyhow::Result<ExitCode> {
+    match result {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}

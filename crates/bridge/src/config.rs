@@ -1,0 +1,101 @@
+//! The configuration: one YAML file, checked once into types that leave nothing doubtful.
+//!
+//! A file goes through four steps, and each keeps where things stand: [`source`] reads it,
+//! [`yaml`] makes a tree of it, [`reader`] takes the fields out of the tree by their description
+//! in [`fields`], and [`check`] makes sessions and routes of them. Problems are collected, not
+//! thrown: `bridge check` shows all of them at once.
+
+mod check;
+mod env;
+mod fields;
+mod loops;
+mod machine;
+mod nearest;
+mod problem;
+mod quantity;
+mod reader;
+mod report;
+mod scalar;
+mod schema;
+mod secrets;
+mod source;
+mod yaml;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bridge_core::Name;
+use bridge_runtime::RouteSpec;
+use bridge_transport::SessionConfig;
+
+pub(crate) use env::Host;
+pub(crate) use machine::Machine;
+pub(crate) use quantity::{show_duration, show_size};
+pub(crate) use report::{ConfigErrors, Diagnostic, Paint, Report, Warning};
+pub(crate) use schema::json_schema;
+
+/// A checked configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Config {
+    /// The name of this bridge.
+    pub(crate) bridge_id: Name,
+    /// The folder that holds what waits.
+    pub(crate) data_dir: PathBuf,
+    /// How it is kept there.
+    pub(crate) journal: JournalOptions,
+    /// The brokers, by the names of their sessions.
+    pub(crate) sessions: BTreeMap<Name, SessionConfig>,
+    /// The routes, in the order of the file.
+    pub(crate) routes: Vec<RouteSpec>,
+    /// Where probes and metrics are answered.
+    pub(crate) monitor: Option<SocketAddr>,
+    /// How long a stop waits for what is under way.
+    pub(crate) drain_timeout: Duration,
+}
+
+/// How what waits is kept on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct JournalOptions {
+    /// The size of one file of the journal, in bytes.
+    pub(crate) segment_size: u64,
+}
+
+impl Config {
+    /// Reads and checks the file at `path`.
+    pub(crate) fn load(path: &Path, host: &dyn Host) -> Result<(Self, Vec<Warning>), ConfigErrors> {
+        let (config, report) = Self::examine(path, host);
+        match config {
+            Some(config) => Ok((config, report.to_warnings())),
+            None => Err(ConfigErrors(report)),
+        }
+    }
+
+    /// Like [`Config::load`], with the whole report either way.
+    pub(crate) fn examine(path: &Path, host: &dyn Host) -> (Option<Self>, Report) {
+        match source::Source::read(path) {
+            Ok(source) => Self::examine_source(source, path, host),
+            Err((source, at, problem)) => (None, Report::single(source, &(at..at), problem)),
+        }
+    }
+
+    fn examine_source(
+        mut source: source::Source,
+        path: &Path,
+        host: &dyn Host,
+    ) -> (Option<Self>, Report) {
+        let root = match yaml::parse(&source) {
+            Ok(root) => root,
+            Err((span, problem)) => {
+                return (None, Report::single(source.masking_words(), &span, problem));
+            }
+        };
+        for range in secrets::ranges(&root) {
+            source.hide(range);
+        }
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let (config, problems) = check::config(&root, &source, folder, host);
+        (config, Report::new(source, problems))
+    }
+}

@@ -1,0 +1,180 @@
+//! From fields to a [`Config`]: names, references and what must hold between fields.
+
+mod binding;
+mod identity;
+mod route;
+mod session;
+mod url;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::path::Path;
+
+use bridge_core::Name;
+use bridge_transport::SessionConfig;
+
+use super::fields;
+use super::loops;
+use super::nearest::nearest;
+use super::problem::Problem;
+use super::reader::{Found, Map, Reader, Text};
+use super::report::Diagnostic;
+use super::source::Source;
+use super::yaml::Node;
+use super::{Config, Host, JournalOptions};
+
+/// The configuration that `root` describes, when nothing is wrong with it, and every problem.
+///
+/// Relative paths are relative to `folder`, where the file is.
+pub(super) fn config(
+    root: &Node,
+    source: &Source,
+    folder: &Path,
+    host: &dyn Host,
+) -> (Option<Config>, Vec<Diagnostic>) {
+    let mut reader = Reader::new(source, host);
+    let config = reader
+        .root(root, &fields::ROOT)
+        .and_then(|root| whole(&mut reader, &root, folder));
+    let problems = reader.into_problems();
+    let usable = problems.iter().all(|p| p.problem.is_warning());
+    (config.filter(|_| usable), problems)
+}
+
+fn whole(reader: &mut Reader<'_>, root: &Map<'_>, folder: &Path) -> Option<Config> {
+    let bridge_id = reader
+        .section(root, &fields::BRIDGE)
+        .and_then(|section| reader.text(&section, &fields::BRIDGE_ID))
+        .and_then(|id| name(reader, &id));
+    let data_dir = reader.text(root, &fields::DATA_DIR).and_then(|dir| {
+        if dir.value.value.is_empty() {
+            reader.report(&dir.at, Problem::EmptyText);
+            return None;
+        }
+        let path = folder.join(&dir.value.value);
+        if path.is_file() {
+            reader.report(&dir.at, Problem::NotAFolder(dir.value.shown.clone()));
+        }
+        Some(path)
+    });
+    let journal = reader
+        .section(root, &fields::JOURNAL)
+        .unwrap_or_else(|| Map::absent(&root.at, &fields::JOURNAL));
+    let segment_size = reader.size(&journal, &fields::SEGMENT_SIZE);
+    let monitor = reader
+        .section(root, &fields::MONITOR)
+        .and_then(|section| reader.text(&section, &fields::LISTEN))
+        .and_then(|listen| address(reader, &listen));
+    let drain_timeout = reader.duration(root, &fields::DRAIN_TIMEOUT);
+
+    let session_maps = reader.named(root, &fields::SESSIONS);
+    let route_maps = reader.named(root, &fields::ROUTES);
+    let sessions: Vec<session::Checked> = session_maps
+        .iter()
+        .filter_map(|(name, map)| session::check(reader, name, map, folder))
+        .collect();
+    let known: Vec<(Name, Option<SessionConfig>)> = session_maps
+        .iter()
+        .map(|(name, _)| {
+            let checked = sessions.iter().find(|s| s.config.name == *name);
+            (name.clone(), checked.map(|s| s.config.clone()))
+        })
+        .collect();
+    let known = Sessions(known);
+    let routes: Vec<route::Checked> = route_maps
+        .iter()
+        .filter_map(|(name, map)| route::check(reader, name, map, &known))
+        .collect();
+
+    // What must hold between sessions depends on how routes use them.
+    let uses = |pick: fn(&route::Checked) -> Vec<Name>| -> BTreeSet<Name> {
+        routes.iter().flat_map(pick).collect()
+    };
+    let read = uses(|route| vec![route.spec.source.clone()]);
+    let written = uses(|route| route.spec.bindings.iter().map(|b| b.sink.clone()).collect());
+    let complete = routes.len() == route_maps.len();
+    session::check_identities(reader, &sessions, &read, &written);
+    if complete {
+        for (name, map) in &session_maps {
+            if !read.contains(name) && !written.contains(name) {
+                reader.report(&map.at, Problem::UnusedSession);
+            }
+        }
+    }
+    report_loops(reader, &sessions, &routes);
+
+    Some(Config {
+        bridge_id: bridge_id?,
+        data_dir: data_dir?,
+        journal: JournalOptions {
+            segment_size: segment_size?.value,
+        },
+        sessions: sessions
+            .into_iter()
+            .map(|session| (session.config.name.clone(), session.config))
+            .collect::<BTreeMap<_, _>>(),
+        routes: routes.into_iter().map(|route| route.spec).collect(),
+        monitor,
+        drain_timeout: drain_timeout?.value,
+    })
+}
+
+fn report_loops(reader: &mut Reader<'_>, sessions: &[session::Checked], routes: &[route::Checked]) {
+    let brokers: BTreeMap<Name, String> = sessions
+        .iter()
+        .map(|s| (s.config.name.clone(), url::broker(&s.config.address)))
+        .collect();
+    let specs: Vec<_> = routes.iter().map(|route| &route.spec).collect();
+    for found in loops::find(&specs, &brokers) {
+        let place = routes
+            .iter()
+            .find(|route| route.spec.name == found.closes.route)
+            .and_then(|route| route.binding_at(&found.closes.binding));
+        if let Some(at) = place {
+            reader.report(at, Problem::Loop(found.to_string()));
+        }
+    }
+}
+
+/// The sessions of the file by name; those with something wrong have no configuration.
+struct Sessions(Vec<(Name, Option<SessionConfig>)>);
+
+impl Sessions {
+    /// The session that a route refers to.
+    fn resolve<'s>(
+        &'s self,
+        reader: &mut Reader<'_>,
+        reference: &Found<Text>,
+    ) -> Option<(&'s Name, Option<&'s SessionConfig>)> {
+        let wanted = &reference.value.value;
+        if let Some((name, config)) = self.0.iter().find(|(name, _)| name.as_str() == wanted) {
+            return Some((name, config.as_ref()));
+        }
+        let known: Vec<String> = self.0.iter().map(|(name, _)| name.to_string()).collect();
+        let problem = Problem::NoSuchSession {
+            name: reference.value.shown.clone(),
+            nearest: nearest(wanted, known.iter()).cloned(),
+            known,
+        };
+        reader.report(&reference.at, problem);
+        None
+    }
+}
+
+fn name(reader: &mut Reader<'_>, text: &Found<Text>) -> Option<Name> {
+    match Name::parse(&text.value.value) {
+        Ok(name) => Some(name),
+        Err(error) => {
+            reader.report(&text.at, Problem::Name(text.value.shown.clone(), error));
+            None
+        }
+    }
+}
+
+fn address(reader: &mut Reader<'_>, text: &Found<Text>) -> Option<SocketAddr> {
+    let address = text.value.value.parse().ok();
+    if address.is_none() {
+        reader.report(&text.at, Problem::Listen(text.value.shown.clone()));
+    }
+    address
+}

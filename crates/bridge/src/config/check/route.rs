@@ -1,0 +1,145 @@
+//! One route: what it takes, how its source is acknowledged, and its bindings.
+
+use bridge_core::{Name, QoS, Subscription, TopicFilter};
+use bridge_runtime::{DeliveryMode, RouteSpec};
+
+use super::{Sessions, binding};
+use crate::config::fields;
+use crate::config::problem::Problem;
+use crate::config::reader::{At, Found, Map, Reader};
+
+/// A checked route and where its bindings stand.
+pub(super) struct Checked {
+    pub(super) spec: RouteSpec,
+    bindings_at: Vec<(Name, At)>,
+}
+
+impl Checked {
+    pub(super) fn binding_at(&self, binding: &Name) -> Option<&At> {
+        let mut all = self.bindings_at.iter();
+        all.find(|(name, _)| name == binding).map(|(_, at)| at)
+    }
+}
+
+pub(super) fn check(
+    reader: &mut Reader<'_>,
+    name: &Name,
+    map: &Map<'_>,
+    sessions: &Sessions,
+) -> Option<Checked> {
+    let from = reader.section(map, &fields::FROM);
+    let mut source = None;
+    let mut filters = Vec::new();
+    let mut qos = None;
+    if let Some(from) = &from {
+        source = reader
+            .text(from, &fields::FROM_SESSION)
+            .and_then(|reference| sessions.resolve(reader, &reference))
+            .map(|(name, _)| name.clone());
+        filters = self::filters(reader, from);
+        qos = reader
+            .choice(from, &fields::FROM_QOS)
+            .and_then(|word| self::qos(word.value));
+    }
+    let mode = mode(reader, map);
+    let maps = reader.named(map, &fields::BINDINGS);
+    let context = binding::Context {
+        route: name,
+        source: source.as_ref(),
+        filters: &filters,
+        direct: matches!(mode, Some(DeliveryMode::DirectHold { .. })),
+        sessions,
+    };
+    let mut bindings = Vec::new();
+    let mut bindings_at = Vec::new();
+    for (name, map) in &maps {
+        if let Some(spec) = binding::check(reader, name, map, &context) {
+            bindings.push(spec);
+            bindings_at.push((name.clone(), map.at.clone()));
+        }
+    }
+    if bindings.len() < maps.len() || bindings.is_empty() || filters.is_empty() {
+        return None;
+    }
+    let qos = qos?;
+    Some(Checked {
+        spec: RouteSpec {
+            name: name.clone(),
+            source: source?,
+            subscriptions: filters
+                .into_iter()
+                .map(|filter| Subscription {
+                    filter: filter.value,
+                    qos,
+                })
+                .collect(),
+            mode: mode?,
+            bindings,
+        },
+        bindings_at,
+    })
+}
+
+pub(super) fn qos(word: &str) -> Option<QoS> {
+    word.parse().ok().and_then(QoS::from_u8)
+}
+
+fn filters(reader: &mut Reader<'_>, from: &Map<'_>) -> Vec<Found<TopicFilter>> {
+    let mut filters: Vec<Found<TopicFilter>> = Vec::new();
+    for text in reader.texts(from, &fields::TOPICS) {
+        let filter = match TopicFilter::parse(&text.value.value) {
+            Ok(filter) => filter,
+            Err(problem) => {
+                reader.report(&text.at, Problem::Filter(problem));
+                continue;
+            }
+        };
+        if text.value.value.trim() != text.value.value {
+            reader.report(&text.at, Problem::SpaceInFilter);
+        }
+        filters.push(Found {
+            value: filter,
+            at: text.at,
+        });
+    }
+    for (index, filter) in filters.iter().enumerate() {
+        let by = filters.iter().enumerate().find(|(other, by)| {
+            // Of two equal ones the later is too much.
+            let equal = by.value == filter.value;
+            *other != index
+                && by.value.share_group() == filter.value.share_group()
+                && by.value.covers(&filter.value)
+                && (!equal || *other < index)
+        });
+        if let Some((_, by)) = by {
+            let problem = Problem::Covered {
+                covered: filter.value.to_string(),
+                by: by.value.to_string(),
+            };
+            reader.report(&filter.at, problem);
+        }
+    }
+    filters
+}
+
+fn mode(reader: &mut Reader<'_>, map: &Map<'_>) -> Option<DeliveryMode> {
+    let word = reader.choice(map, &fields::DELIVERY)?.value;
+    let budget = reader.duration(map, &fields::SEND_RETRY_BUDGET)?.value;
+    if word == "direct_hold" {
+        return Some(DeliveryMode::DirectHold {
+            send_retry_budget: budget,
+        });
+    }
+    if map.has(&fields::SEND_RETRY_BUDGET) {
+        let problem = Problem::NoEffect {
+            field: "send_retry_budget",
+            why: "only `delivery: direct_hold` holds messages",
+        };
+        reader.report(&map.key(&fields::SEND_RETRY_BUDGET), problem);
+    }
+    Some(if word == "outbox" {
+        DeliveryMode::Outbox
+    } else {
+        DeliveryMode::StoreAndForward
+    })
+}

@@ -1,0 +1,137 @@
+//! Messages that would go round for ever: found before the first one does.
+//!
+//! What a binding publishes is followed, as a shape of topics, into every route that reads from
+//! the same broker, and on through its bindings. Prefixes narrow the shape on the way, so two
+//! brokers may well be bridged both ways, as long as nothing that came can go back. A way that
+//! enters one route for the third time is a loop: to enter one twice happens in good setups
+//! (once with the prefix, once without), three times does not.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+
+use bridge_core::{BindingKey, Name, TopicShape};
+use bridge_runtime::RouteSpec;
+
+/// How many steps are looked at before a mesh of routes counts as too tangled to be sure of.
+const MAX_STEPS: usize = 20_000;
+
+/// How often a message may enter one route.
+const MAX_VISITS: usize = 2;
+
+/// A way that leads back to where it began.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Loop {
+    /// The steps of one round: a binding, and what it publishes where.
+    steps: Vec<(BindingKey, String)>,
+    /// The binding that the round is reported at.
+    pub(crate) closes: BindingKey,
+}
+
+impl fmt::Display for Loop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (binding, published) in &self.steps {
+            write!(f, "{binding} publishes {published}, ")?;
+        }
+        match self.steps.first() {
+            Some((first, _)) => write!(f, "which {} takes again", first.route),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The loops of `routes`, one per set of bindings. `brokers` says where each session leads.
+pub(crate) fn find(routes: &[&RouteSpec], brokers: &BTreeMap<Name, String>) -> Vec<Loop> {
+    let mut search = Search {
+        routes,
+        brokers,
+        path: Vec::new(),
+        harmless: HashSet::new(),
+        steps: 0,
+        found: Vec::new(),
+    };
+    for (index, route) in routes.iter().enumerate() {
+        for subscription in &route.subscriptions {
+            search.enter(index, &TopicShape::of(&subscription.filter));
+        }
+    }
+    search.found
+}
+
+struct Search<'a> {
+    routes: &'a [&'a RouteSpec],
+    brokers: &'a BTreeMap<Name, String>,
+    /// The bindings passed through, with the index of their route and what they published.
+    path: Vec<(usize, BindingKey, String)>,
+    /// What has been followed to its end.
+    harmless: HashSet<(usize, TopicShape)>,
+    steps: usize,
+    found: Vec<Loop>,
+}
+
+impl Search<'_> {
+    /// Follows topics of the shape `input` that route `index` takes. Whether no loop was met.
+    fn enter(&mut self, index: usize, input: &TopicShape) -> bool {
+        if self.harmless.contains(&(index, input.clone())) {
+            return true;
+        }
+        let visits = self.path.iter().filter(|(route, ..)| *route == index);
+        self.steps += 1;
+        if visits.count() >= MAX_VISITS || self.steps > MAX_STEPS {
+            self.note(index);
+            return false;
+        }
+        let Some(route) = self.routes.get(index).copied() else {
+            return true;
+        };
+        let mut clean = true;
+        for binding in &route.bindings {
+            let Some(broker) = self.brokers.get(&binding.sink) else {
+                continue;
+            };
+            let Some(output) = binding.topic.shape(input, &route.source, &route.name) else {
+                continue;
+            };
+            let key = BindingKey::new(route.name.clone(), binding.name.clone());
+            self.path
+                .push((index, key, format!("`{output}` to {broker}")));
+            for (next, target) in self.routes.iter().enumerate() {
+                if self.brokers.get(&target.source) != Some(broker) {
+                    continue;
+                }
+                for subscription in &target.subscriptions {
+                    let taken = TopicShape::of(&subscription.filter).meet(&output);
+                    if let Some(taken) = taken {
+                        clean &= self.enter(next, &taken);
+                    }
+                }
+            }
+            self.path.pop();
+        }
+        if clean {
+            self.harmless.insert((index, input.clone()));
+        }
+        clean
+    }
+
+    /// Keeps the round that has just come back to route `index`.
+    fn note(&mut self, index: usize) {
+        let begin = self.path.iter().rposition(|(route, ..)| *route == index);
+        let round = self.path.get(begin.unwrap_or(0)..).unwrap_or_default();
+        let steps: Vec<_> = round
+            .iter()
+            .map(|(_, key, published)| (key.clone(), published.clone()))
+            .collect();
+        let Some(closes) = steps.iter().map(|(key, _)| key).max().cloned() else {
+            return;
+        };
+        let bindings = |l: &Loop| {
+            let mut keys: Vec<_> = l.steps.iter().map(|(key, _)| key.clone()).collect();
+            keys.sort();
+            keys
+        };
+        let found = Loop { steps, closes };
+        if !self.found.iter().any(|l| bindings(l) == bindings(&found)) {
+            self.found.push(found);
+        }
+    }
+}

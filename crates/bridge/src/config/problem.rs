@@ -1,0 +1,345 @@
+//! Everything that can be wrong with a configuration: what it is, and what would be right.
+
+use bridge_core::{InvalidBackoff, InvalidFilter, InvalidName, TemplateProblem};
+
+use super::quantity::show_size;
+use super::source::MAX_BYTES;
+
+/// One thing that is wrong, or (see [`Problem::is_warning`]) only doubtful.
+///
+/// A text of the file is quoted only where it is no secret and came from no variable.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Problem {
+    // The file.
+    #[error("the file cannot be read: {0}")]
+    CannotRead(String),
+    #[error("this is a directory, not a file")]
+    Directory,
+    #[error("the file is larger than {}", show_size(MAX_BYTES))]
+    TooLarge,
+    #[error("the file is not valid UTF-8")]
+    NotUtf8,
+    #[error("the file is empty")]
+    Empty,
+    // YAML.
+    #[error("this is not valid YAML: {0}")]
+    Syntax(String),
+    #[error("a second document begins here")]
+    ManyDocuments,
+    #[error("the aliases of this file stand for too much")]
+    TooManyNodes,
+    #[error("this alias is a part of what it stands for")]
+    AliasOfItself,
+    #[error("tags are not supported")]
+    Tag,
+    #[error("a key must be text, not a list or a map")]
+    KeyNotText,
+    #[error("merge keys are not supported")]
+    MergeKey,
+    #[error("the key `{key}` is here twice: it is already on line {first_line}")]
+    DuplicateKey { key: String, first_line: usize },
+    // Variables.
+    #[error("the environment variable `{0}` is not set")]
+    VariableUnset(String),
+    #[error("the environment variable `{0}` is not valid UTF-8")]
+    VariableNotUtf8(String),
+    #[error("`${{` without a closing `}}`")]
+    VariableUnclosed,
+    #[error("this is not the name of a variable")]
+    VariableName,
+    // Fields.
+    #[error("unknown field `{name}`")]
+    UnknownField {
+        name: String,
+        nearest: Option<&'static str>,
+        known: Vec<&'static str>,
+    },
+    #[error("the field `{0}` is missing")]
+    MissingField(&'static str, &'static str),
+    #[error("expected {expected}, found {found}")]
+    WrongType {
+        expected: &'static str,
+        found: String,
+        remedy: Option<String>,
+    },
+    #[error("`{0}` means different things to different readers of YAML")]
+    Ambiguous(String),
+    #[error("{what} needs a unit, `{found}` has none")]
+    BareNumber {
+        what: &'static str,
+        found: String,
+        example: String,
+    },
+    #[error("{found} is not {what}")]
+    BadQuantity {
+        what: &'static str,
+        found: String,
+        example: &'static str,
+    },
+    #[error("{found} is out of range")]
+    OutOfRange {
+        found: String,
+        min: String,
+        max: String,
+    },
+    #[error("a fraction of a second cannot be asked for here")]
+    WholeSeconds,
+    #[error("{found} is none of the possible values")]
+    NotOneOf {
+        found: String,
+        nearest: Option<&'static str>,
+        possible: Vec<&'static str>,
+    },
+    #[error("at least one {0} is needed here")]
+    NothingIn(&'static str),
+    #[error("this must not be empty")]
+    EmptyText,
+    #[error("text in MQTT cannot hold the character NUL and has at most 65535 bytes")]
+    NotMqttText,
+    #[error("`{0}` is not a name: {1}")]
+    Name(String, InvalidName),
+    // Sessions.
+    #[error("there is no session `{name}`")]
+    NoSuchSession {
+        name: String,
+        nearest: Option<String>,
+        known: Vec<String>,
+    },
+    #[error("{0}")]
+    Url(UrlProblem),
+    #[error("{0}")]
+    Backoff(InvalidBackoff),
+    #[error("the session `{other}` already connects to {address} as `{id}`")]
+    ClientIdTaken {
+        id: String,
+        other: String,
+        address: String,
+    },
+    #[error("the reading and the writing connection of this session would both be `{0}`")]
+    ClientIdsEqual(String),
+    #[error("the hostname cannot be found out: {0}")]
+    Hostname(String),
+    #[error("an exclusive session needs a lease, which this build does not have yet")]
+    ExclusiveNeedsLease,
+    #[error("an exclusive session has one stable client id: it takes no suffix")]
+    ExclusiveSuffix,
+    #[error("a persistent session needs a stable client id, and a nonce is new at each start")]
+    PersistentNonce,
+    #[error("a persistent session needs a stable client id, and a hostname may change")]
+    PersistentHostname,
+    #[error("the credentials would cross the network in the clear, to `{0}`")]
+    PlaintextCredentials(String),
+    #[error("`password` and `password_file` are both here")]
+    TwoPasswords,
+    #[error("a password without a username")]
+    PasswordWithoutUsername,
+    #[error("the secret file `{path}` {what}")]
+    SecretFile { path: String, what: String },
+    #[error("`{field}` has no effect here: {why}")]
+    NoEffect {
+        field: &'static str,
+        why: &'static str,
+    },
+    // Routes.
+    #[error("{0}")]
+    Filter(InvalidFilter),
+    #[error("{0}")]
+    Template(TemplateProblem),
+    #[error("no topic of `{filter}` can be made into a topic by this")]
+    NeverATopic { filter: String },
+    #[error("`topic` already says what becomes of the topic: `{0}` cannot stand beside it")]
+    TopicAndPrefix(&'static str),
+    #[error("a prefix consists of whole levels: it must end with `/`")]
+    PrefixNotWholeLevels,
+    #[error("a prefix must not hold the wildcard `{0}`")]
+    PrefixWildcard(char),
+    #[error(
+        "the filter `{filter}` of this route also takes topics that do not begin with `{prefix}`"
+    )]
+    PrefixNotInFilter { filter: String, prefix: String },
+    #[error("a message would go round in a circle: {0}")]
+    Loop(String),
+    #[error("`{0}` is not an address to listen on")]
+    Listen(String),
+    #[error("`{0}` is a file, not a folder")]
+    NotAFolder(String),
+    // Doubts.
+    #[error("`{covered}` is already covered by `{by}` in this route")]
+    Covered { covered: String, by: String },
+    #[error("the filter begins or ends with a space")]
+    SpaceInFilter,
+    #[error("no route uses this session")]
+    UnusedSession,
+}
+
+/// What is wrong with a broker's URL. Nothing of a user info is ever in here.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum UrlProblem {
+    #[error("a broker's URL begins with its scheme")]
+    NoScheme,
+    #[error("the scheme `{0}` is not supported yet")]
+    NotYet(String),
+    #[error("unknown scheme `{0}`")]
+    Scheme(String),
+    #[error("a URL must not hold a user name or a password")]
+    UserInfo,
+    #[error("the URL has no host")]
+    NoHost,
+    #[error("`{0}` is not a host name or an IP address")]
+    Host(String),
+    #[error("an IPv6 address stands in brackets")]
+    Brackets,
+    #[error("`{0}` is not a port")]
+    Port(String),
+    #[error("a broker's URL has nothing behind the port")]
+    Path,
+}
+
+impl Problem {
+    /// Whether the configuration can be used all the same.
+    pub(crate) const fn is_warning(&self) -> bool {
+        matches!(
+            self,
+            Self::Covered { .. } | Self::SpaceInFilter | Self::UnusedSession
+        )
+    }
+
+    /// What would be right.
+    pub(crate) fn remedy(&self) -> Option<String> {
+        let text = match self {
+            Self::Directory => "name the file in it, for example `bridge.yaml`",
+            Self::NotUtf8 => "save it as UTF-8",
+            Self::Empty => "begin with config/minimal.yaml, or see `bridge schema`",
+            Self::Syntax(info) if info.contains("tab") => {
+                "indent with spaces: YAML allows no tabs there"
+            }
+            Self::ManyDocuments => "keep one document per file: remove what follows `---`",
+            Self::TooManyNodes => "write out what the aliases stand for",
+            Self::Tag => "remove what begins with `!`: the field decides the type",
+            Self::MergeKey => "write the fields out where they are needed",
+            Self::DuplicateKey { .. } => "remove one of the two",
+            Self::VariableUnset(name) => {
+                return Some(format!(
+                    "set it, or give a default: `${{{name}:-…}}`; `$${{` stands for `${{` itself"
+                ));
+            }
+            Self::VariableUnclosed | Self::VariableName => {
+                "write `${NAME}` or `${NAME:-default}`; `$${` stands for `${` itself"
+            }
+            Self::UnknownField { nearest, known, .. } => {
+                return Some(match nearest {
+                    Some(nearest) => format!("did you mean `{nearest}`?"),
+                    None => format!("there are {}", listed(known)),
+                });
+            }
+            Self::MissingField(name, doc) => return Some(format!("add `{name}`: {doc}")),
+            Self::WrongType { remedy, .. } => return remedy.clone(),
+            Self::Ambiguous(text) => {
+                return Some(format!("put it in quotes if the text is meant: \"{text}\""));
+            }
+            Self::BareNumber { example, .. } => return Some(format!("write `{example}`")),
+            Self::BadQuantity { example, .. } => {
+                return Some(format!("write it like {example}"));
+            }
+            Self::OutOfRange { min, max, .. } => {
+                return Some(format!("choose from {min} to {max}"));
+            }
+            Self::WholeSeconds => "round it to whole seconds",
+            Self::NotOneOf {
+                nearest, possible, ..
+            } => {
+                return Some(match nearest {
+                    Some(nearest) => format!("did you mean `{nearest}`?"),
+                    None => format!("choose one of {}", listed(possible)),
+                });
+            }
+            Self::NoSuchSession { nearest, known, .. } => {
+                return Some(match nearest {
+                    Some(nearest) => format!("did you mean `{nearest}`?"),
+                    None if known.is_empty() => "add it under `sessions`".to_owned(),
+                    None => format!("there are {}; or add it under `sessions`", listed(known)),
+                });
+            }
+            Self::Url(problem) => return Some(problem.remedy()),
+            Self::ClientIdTaken { .. } => {
+                "give each its own client id: a broker disconnects the first of two equal ones"
+            }
+            Self::ClientIdsEqual(_) => "give `publisher_client_id` another value, or leave it out",
+            Self::Hostname(_) => "use another `client_id_suffix`, or write the client id out",
+            Self::ExclusiveNeedsLease => "use `persistent`, and run one bridge only",
+            Self::ExclusiveSuffix => "remove `client_id_suffix`",
+            Self::PersistentNonce => "use `session_mode: ephemeral`, or remove `client_id_suffix`",
+            Self::PersistentHostname => {
+                "add `assert_stable_client_identity: true` where the hostname is stable (a StatefulSet), \
+                 or use `session_mode: ephemeral`"
+            }
+            Self::PlaintextCredentials(_) => {
+                "use a broker on this machine, or accept it with `allow_plaintext_credentials: true`"
+            }
+            Self::TwoPasswords => "keep one of them, best `password_file`",
+            Self::PasswordWithoutUsername => "add `username`",
+            Self::NoEffect { .. } => "remove it",
+            Self::Template(TemplateProblem::Unclosed | TemplateProblem::Unopened) => {
+                "placeholders are {topic}, {topic[1]}, {topic[2..]}, {session} and {route}"
+            }
+            Self::NeverATopic { .. } => {
+                "levels are counted from 0: use fewer of them, or another filter"
+            }
+            Self::TopicAndPrefix(_) => "use either `topic` or `strip_prefix` and `add_prefix`",
+            Self::PrefixNotWholeLevels => "add the `/`",
+            Self::PrefixNotInFilter { prefix, .. } => {
+                return Some(format!(
+                    "let every filter of the route begin with `{prefix}`, or use `topic` with levels such as {{topic[2..]}}"
+                ));
+            }
+            Self::Loop(_) => "narrow a filter, or add a prefix that none of these filters takes",
+            Self::Listen(_) => "write address and port, as in 127.0.0.1:9090 or [::]:9090",
+            Self::Covered { .. } => "remove it, unless it asks for nothing else",
+            Self::SpaceInFilter => "remove the space: MQTT takes it as a part of the level",
+            Self::UnusedSession => "remove it, or use it in a route",
+            _ => return None,
+        };
+        Some(text.to_owned())
+    }
+}
+
+impl UrlProblem {
+    /// The same, quoting `shown` alone: what a variable holds is not shown.
+    pub(crate) fn quoting(self, shown: &str) -> Self {
+        match self {
+            Self::NotYet(_) => Self::NotYet(shown.to_owned()),
+            Self::Scheme(_) => Self::Scheme(shown.to_owned()),
+            Self::Host(_) => Self::Host(shown.to_owned()),
+            Self::Port(_) => Self::Port(shown.to_owned()),
+            other => other,
+        }
+    }
+
+    fn remedy(&self) -> String {
+        match self {
+            Self::NoScheme => "write it like mqtt://localhost:1883",
+            Self::NotYet(_) => {
+                "use mqtt:// (plain TCP), for example through a local broker or tunnel"
+            }
+            Self::Scheme(_) => "use mqtt://",
+            Self::UserInfo => {
+                "put them into `username` and `password_file` (or `password: ${NAME}`)"
+            }
+            Self::NoHost | Self::Host(_) => "write it like mqtt://broker.example.com:1883",
+            Self::Brackets => "write it like mqtt://[::1]:1883",
+            Self::Port(_) => "a port is a number from 1 to 65535",
+            Self::Path => "write it like mqtt://broker.example.com:1883, without path or query",
+        }
+        .to_owned()
+    }
+}
+
+/// `a`, `b` and `c`.
+fn listed<T: AsRef<str>>(names: &[T]) -> String {
+    let quoted: Vec<String> = names.iter().map(|n| format!("`{}`", n.as_ref())).collect();
+    match quoted.split_last() {
+        None => String::new(),
+        Some((last, [])) => last.clone(),
+        Some((last, rest)) => format!("{} and {last}", rest.join(", ")),
+    }
+}

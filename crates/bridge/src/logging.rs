@@ -1,0 +1,47 @@
+//! Logs: readable on a terminal, JSON for machines.
+
+use std::io::{self, IsTerminal as _};
+
+use clap::ValueEnum;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::ParseError;
+use tracing_subscriber::fmt;
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people: time, level, message, fields.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// What is logged: a level, or a filter such as `info,bridge_transport=debug`.
+#[derive(Debug, Clone)]
+pub(crate) struct LogFilter(EnvFilter);
+
+impl std::str::FromStr for LogFilter {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        EnvFilter::builder().parse(text).map(Self)
+    }
+}
+
+/// Starts logging to standard error, so that standard output stays for answers.
+pub(crate) fn start(format: LogFormat, filter: LogFilter) -> anyhow::Result<()> {
+    let builder = fmt::fmt().with_env_filter(filter.0).with_writer(io::stderr);
+    let started = match format {
+        LogFormat::Text => builder
+            .with_ansi(io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
+            .with_target(false)
+            .try_init(),
+        LogFormat::Json => builder
+            .json()
+            .flatten_event(true)
+            .with_current_span(false)
+            .with_span_list(false)
+            .try_init(),
+    };
+    started.map_err(|error| anyhow::anyhow!("logging cannot be started: {error}"))
+}
