@@ -13,6 +13,8 @@ impl ReasonCode {
     pub const SUCCESS: Self = Self(0x00);
     /// 0x10, accepted though no one is subscribed.
     pub const NO_MATCHING_SUBSCRIBERS: Self = Self(0x10);
+    /// 0x81, the packet does not conform to the standard.
+    pub const MALFORMED_PACKET: Self = Self(0x81);
     /// 0x87, the sender may not do this (now).
     pub const NOT_AUTHORIZED: Self = Self(0x87);
     /// 0x8E, another client connected with our client id.

@@ -94,6 +94,9 @@ pub enum LocalRefusal {
     /// MQTT 5 §3.3.2.1.
     #[error("the topic cannot be published to")]
     TopicInvalid,
+    /// MQTT 5 §1.5.4: a property holds NUL, or is longer than 65,535 bytes.
+    #[error("a property cannot be put into a packet")]
+    PropertyInvalid,
     /// MQTT 5 §3.2.2.3.5.
     #[error("the broker does not retain messages")]
     RetainUnavailable,
@@ -111,6 +114,8 @@ impl LocalRefusal {
         match self {
             Self::PacketTooLarge { .. } => Reason::PacketTooLarge,
             Self::TopicInvalid => Reason::TopicInvalid,
+            // The standard's word for what the packet would be.
+            Self::PropertyInvalid => Reason::Broker(ReasonCode::MALFORMED_PACKET),
             Self::RetainUnavailable => Reason::RetainUnavailable,
             Self::QosUnavailable { .. } => Reason::QosUnavailable,
         }

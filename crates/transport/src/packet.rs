@@ -3,7 +3,7 @@
 use bridge_core::{Limits, LocalRefusal, Message, Properties, QoS};
 
 /// The longest string or binary data that MQTT carries, MQTT 5 §1.5.4.
-const MAX_TEXT: u64 = 65_535;
+const MAX_TEXT: usize = 65_535;
 /// The largest packet that MQTT can frame: four bytes of length, MQTT 5 §1.5.5.
 const MAX_PACKET: u64 = 1 + 4 + 268_435_455;
 
@@ -22,15 +22,14 @@ pub(crate) fn publish_size(message: &Message) -> u64 {
 
 /// Whether `message` can be published to a broker with these limits; if not, why.
 pub(crate) fn check(message: &Message, limits: &Limits) -> Result<(), LocalRefusal> {
-    if let Some(size) = overlong(&message.properties) {
-        return Err(LocalRefusal::PacketTooLarge {
-            size,
-            maximum: MAX_TEXT,
-        });
+    if !sound(&message.properties) {
+        return Err(LocalRefusal::PropertyInvalid);
     }
-    let maximum = limits.maximum_packet_size.map_or(MAX_PACKET, u64::from);
+    let maximum = limits
+        .maximum_packet_size
+        .map_or(MAX_PACKET, |maximum| u64::from(maximum).min(MAX_PACKET));
     let size = publish_size(message);
-    if size > maximum.min(MAX_PACKET) {
+    if size > maximum {
         return Err(LocalRefusal::PacketTooLarge { size, maximum });
     }
     if message.retain && !limits.retain_available {
@@ -44,20 +43,19 @@ pub(crate) fn check(message: &Message, limits: &Limits) -> Result<(), LocalRefus
     Ok(())
 }
 
-/// The length of the longest string or data that is too long for its two bytes of length.
-fn overlong(properties: &Properties) -> Option<u64> {
-    let pairs = properties.user_properties.iter();
-    [
-        properties.content_type.as_ref().map(String::len),
-        properties.response_topic.as_ref().map(String::len),
-        properties.correlation_data.as_ref().map(bytes::Bytes::len),
-    ]
-    .into_iter()
-    .flatten()
-    .chain(pairs.flat_map(|(name, value)| [name.len(), value.len()]))
-    .map(|length| length as u64)
-    .filter(|length| *length > MAX_TEXT)
-    .max()
+/// Whether every property can be put into a packet, MQTT 5 §1.5.4 and §1.5.6. The library would
+/// drop the connection on one that cannot.
+fn sound(properties: &Properties) -> bool {
+    let fits = |length: usize| length <= MAX_TEXT;
+    let text = |text: &String| fits(text.len()) && !text.contains('\0');
+    let mut pairs = properties.user_properties.iter();
+    properties.content_type.as_ref().is_none_or(text)
+        && properties.response_topic.as_ref().is_none_or(text)
+        && properties
+            .correlation_data
+            .as_ref()
+            .is_none_or(|data| fits(data.len()))
+        && pairs.all(|(name, value)| text(name) && text(value))
 }
 
 fn properties_size(properties: &Properties) -> u64 {
@@ -88,5 +86,51 @@ const fn length_size(value: u64) -> u64 {
         128..=16_383 => 2,
         16_384..=2_097_151 => 3,
         _ => 4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bridge_core::{PayloadFormat, Topic};
+    use bytes::{Bytes, BytesMut};
+    use rumqttc::mqttbytes::v5::Publish;
+
+    use crate::convert::{to_wire_properties, to_wire_qos};
+
+    /// What the library makes of it.
+    fn encoded(message: &Message) -> u64 {
+        let mut publish = Publish::new(
+            message.topic.as_str(),
+            to_wire_qos(message.qos),
+            message.payload.clone(),
+            to_wire_properties(message.properties.clone()),
+        );
+        publish.pkid = u16::from(message.qos != QoS::AtMostOnce);
+        let mut bytes = BytesMut::new();
+        publish.write(&mut bytes).unwrap();
+        bytes.len() as u64
+    }
+
+    #[test]
+    fn the_size_is_that_of_the_encoded_packet() {
+        let full = Properties {
+            payload_format: Some(PayloadFormat::Utf8),
+            message_expiry: Some(1),
+            content_type: Some("text/plain".to_owned()),
+            response_topic: Some("ü/b".to_owned()),
+            correlation_data: Some(Bytes::from(vec![0; 120])),
+            user_properties: vec![("a".to_owned(), "b".repeat(40)); 3],
+        };
+        for properties in [Properties::default(), full] {
+            for qos in [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce] {
+                for payload in [0, 1, 100, 127, 128, 16_000, 16_384, 2_097_152] {
+                    let mut message = Message::new(Topic::parse("a/b").unwrap(), vec![0; payload]);
+                    message.qos = qos;
+                    message.properties = properties.clone();
+                    assert_eq!(publish_size(&message), encoded(&message));
+                }
+            }
+        }
     }
 }
