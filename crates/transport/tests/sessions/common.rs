@@ -1,10 +1,7 @@
 //! What the tests of this crate share.
 #![allow(
-    dead_code,
-    clippy::unwrap_used,
-    clippy::panic,
     clippy::async_yields_async,
-    reason = "helpers of tests; not every test uses all of them"
+    reason = "an admitted message is a future of its answer"
 )]
 
 use std::num::NonZeroU16;

@@ -1,4 +1,17 @@
 //! Sessions against real and scripted brokers.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "the code of tests, their helpers and scripts too: failing loudly is what it is for"
+)]
 
+mod acknowledgements;
+mod answers;
 mod common;
 mod crossing;
+mod endings;
+mod limits;
+mod resuming;
+mod shutdown;
+mod stalls;
+mod subscriptions;

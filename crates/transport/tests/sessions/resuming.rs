@@ -1,0 +1,129 @@
+//! What a broker keeps for us, and what it has lost.
+
+use std::time::Duration;
+
+use bridge_core::{QoS, Source};
+use bridge_testkit::{Mosquitto, Publish, RawClient, wait_until};
+use bridge_transport::SessionKind;
+
+use crate::common::{
+    DEADLINE, code, config, message, next, publish, reader, subscribed, take, within, writer,
+};
+
+#[tokio::test]
+async fn i07_a_restarted_process_gets_what_it_did_not_acknowledge_and_what_came_meanwhile() {
+    let broker = Mosquitto::start().await;
+    let mut source = RawClient::connect(broker.port(), "source").await.unwrap();
+    let first = reader(config(broker.port(), "r"), "t");
+    subscribed(&first).await;
+    for n in ["settled", "taken", "waiting"] {
+        source.publish(Publish::new("t", n).qos(1)).await.unwrap();
+    }
+    assert_eq!(take(&first).await.payload, "settled");
+    let taken = next(&first).await;
+    first.close().await;
+    taken.acknowledge.settled();
+    drop(first);
+    source
+        .publish(Publish::new("t", "meanwhile").qos(2))
+        .await
+        .unwrap();
+
+    let second = reader(config(broker.port(), "r"), "t");
+    for expected in ["taken", "waiting", "meanwhile"] {
+        assert_eq!(take(&second).await.payload, expected);
+    }
+    assert_eq!(second.stats().sessions_lost, 0);
+}
+
+#[tokio::test]
+async fn a_broker_that_restarts_without_memory_is_subscribed_to_again_and_it_is_counted() {
+    let mut broker = Mosquitto::builder().persistence(false).start().await;
+    let reader = reader(config(broker.port(), "r"), "t");
+    subscribed(&reader).await;
+    broker.kill().await;
+    wait_until("the reader notices", DEADLINE, || {
+        reader.state() == bridge_core::SourceState::Down
+    })
+    .await;
+    broker.restart().await;
+    subscribed(&reader).await;
+    let mut source = RawClient::connect(broker.port(), "source").await.unwrap();
+    source.publish(Publish::new("t", "x").qos(1)).await.unwrap();
+    assert_eq!(take(&reader).await.payload, "x");
+    let stats = reader.stats();
+    assert_eq!((stats.sessions_lost, stats.connection_losses), (1, 1));
+}
+
+#[tokio::test]
+async fn a_broker_that_restarts_with_its_memory_loses_nothing() {
+    let mut broker = Mosquitto::builder().persistence(true).start().await;
+    let reader = reader(config(broker.port(), "r"), "t");
+    subscribed(&reader).await;
+    let writer = writer(config(broker.port(), "w"));
+    for n in 0..20_u8 {
+        let answer = publish(&writer, message("t", vec![n], QoS::AtLeastOnce)).await;
+        assert!(!code(&answer).is_refusal());
+    }
+    let first = next(&reader).await;
+    broker.stop().await;
+    broker.restart().await;
+    subscribed(&reader).await;
+    drop(first);
+    for n in 0..20_u8 {
+        assert_eq!(take(&reader).await.payload, vec![n]);
+    }
+    assert_eq!(reader.stats().sessions_lost, 0);
+}
+
+#[tokio::test]
+async fn an_ephemeral_session_leaves_nothing_behind() {
+    let broker = Mosquitto::start().await;
+    let mut settings = config(broker.port(), "r");
+    settings.kind = SessionKind::Ephemeral;
+    let first = reader(settings.clone(), "t");
+    subscribed(&first).await;
+    first.close().await;
+    let mut source = RawClient::connect(broker.port(), "source").await.unwrap();
+    source
+        .publish(Publish::new("t", "missed").qos(1))
+        .await
+        .unwrap();
+    let second = reader(settings, "t");
+    subscribed(&second).await;
+    source
+        .publish(Publish::new("t", "seen").qos(1))
+        .await
+        .unwrap();
+    assert_eq!(take(&second).await.payload, "seen");
+    assert_eq!(second.stats().sessions_lost, 0);
+}
+
+#[tokio::test]
+async fn retained_messages_come_with_a_new_subscription_and_keep_their_flag() {
+    let broker = Mosquitto::start().await;
+    let mut source = RawClient::connect(broker.port(), "source").await.unwrap();
+    // Larger than the library's own limit for packets that come in.
+    let large = vec![7; 64 * 1024];
+    source
+        .publish(Publish::new("t", large.clone()).qos(1).retained())
+        .await
+        .unwrap();
+    let first = reader(config(broker.port(), "r"), "t");
+    let retained = take(&first).await;
+    assert!(retained.retain);
+    assert_eq!(retained.payload, large);
+    source
+        .publish(Publish::new("t", "live").qos(1).retained())
+        .await
+        .unwrap();
+    let live = take(&first).await;
+    assert!(live.retain, "as it was published, not as a live message");
+    first.close().await;
+
+    let second = reader(config(broker.port(), "r"), "t");
+    subscribed(&second).await;
+    let again = tokio::time::timeout(Duration::from_millis(200), second.next()).await;
+    assert!(again.is_err(), "the subscription is not new: {again:?}");
+    within("close", second.close()).await;
+}

@@ -1,0 +1,144 @@
+//! Closing, in the middle of work.
+
+use std::num::NonZeroU16;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bridge_core::{Answer, NotAdmitted, QoS, Sink, Source, Unanswered};
+use bridge_testkit::{
+    Behaviour, Mosquitto, Packet, Publish, RawClient, Reply, ScriptedBroker, wait_until,
+};
+
+use crate::common::{
+    DEADLINE, admit, config, message, next, reader, subscribed, up, within, writer,
+};
+
+#[tokio::test]
+async fn closing_with_a_full_window_answers_everything_and_says_goodbye() {
+    let broker = ScriptedBroker::start(|mut connection| async move {
+        connection.accept(&[]).await;
+        let mut ids = Vec::new();
+        for _ in 0..10 {
+            ids.push(connection.expect_publish().await.id);
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        for id in ids {
+            connection.puback(id, 0).await;
+        }
+        connection.behave(&Behaviour::new()).await;
+    })
+    .await;
+    let mut settings = config(broker.port(), "w");
+    settings.max_in_flight = NonZeroU16::new(10).unwrap();
+    let writer = Arc::new(writer(settings));
+    let mut answers = Vec::new();
+    for n in 0..10_u8 {
+        answers.push(tokio::spawn(
+            admit(&writer, message("t", vec![n], QoS::AtLeastOnce)).await,
+        ));
+    }
+    let waiting = tokio::spawn({
+        let writer = Arc::clone(&writer);
+        async move {
+            writer
+                .publish(message("t", "11", QoS::AtLeastOnce))
+                .await
+                .err()
+        }
+    });
+    wait_until("the window is full", DEADLINE, || {
+        broker.publish_count() == 10
+    })
+    .await;
+    within("it closes", writer.close()).await;
+    for answer in answers {
+        assert!(matches!(answer.await.unwrap(), Answer::Answered { .. }));
+    }
+    assert_eq!(waiting.await.unwrap(), Some(NotAdmitted::LinkDown));
+    let late = writer.publish(message("t", "12", QoS::AtLeastOnce)).await;
+    assert!(matches!(late, Err(NotAdmitted::LinkDown)));
+    wait_until("the broker hears goodbye", DEADLINE, || {
+        matches!(broker.packets().last(), Some((_, Packet::Disconnect(_))))
+    })
+    .await;
+    assert_eq!(
+        broker.publish_count(),
+        10,
+        "what was not admitted is not sent"
+    );
+}
+
+#[tokio::test]
+async fn closing_does_not_wait_for_ever_and_the_sum_is_right() {
+    let broker = ScriptedBroker::behaving(Behaviour::new().reply(|received| match received.nth {
+        0..3 => Reply::Accept,
+        _ => Reply::Silence,
+    }))
+    .await;
+    let mut settings = config(broker.port(), "w");
+    settings.answer_timeout = Duration::from_millis(500);
+    let writer = writer(settings);
+    let mut answers = Vec::new();
+    for n in 0..10_u8 {
+        answers.push(tokio::spawn(
+            admit(&writer, message("t", vec![n], QoS::AtLeastOnce)).await,
+        ));
+    }
+    within("it closes", writer.close()).await;
+    let (mut answered, mut unknown, mut never) = (0, 0, 0);
+    for answer in answers {
+        match answer.await.unwrap() {
+            Answer::Answered { .. } => answered += 1,
+            Answer::Unanswered(Unanswered::MayHaveBeenSent) => unknown += 1,
+            Answer::Unanswered(Unanswered::NeverSent) => never += 1,
+        }
+    }
+    assert_eq!((answered, unknown + never), (3, 7));
+    let stats = writer.stats();
+    assert_eq!(stats.admitted, stats.answered + stats.unanswered);
+}
+
+#[tokio::test]
+async fn a_reader_sends_the_acknowledgements_given_before_it_goes() {
+    let broker = Mosquitto::start().await;
+    let mut source = RawClient::connect(broker.port(), "source").await.unwrap();
+    let first = reader(config(broker.port(), "r"), "t");
+    subscribed(&first).await;
+    for n in 0..60_u8 {
+        source
+            .publish(Publish::new("t", vec![n]).qos(1))
+            .await
+            .unwrap();
+    }
+    for _ in 0..60 {
+        next(&first).await.acknowledge.settled();
+    }
+    within("it closes", first.close()).await;
+    assert!(first.next().await.is_none());
+
+    let mut after = bridge_testkit::ClientOptions::new("r")
+        .resumed(Duration::from_secs(60))
+        .connect(broker.port())
+        .await
+        .unwrap();
+    let rest = after
+        .collect_until_quiet(Duration::from_millis(300))
+        .await
+        .unwrap();
+    assert_eq!(rest, []);
+}
+
+#[tokio::test]
+async fn closing_without_a_connection_is_quick_and_may_be_asked_twice() {
+    let broker = ScriptedBroker::accepting().await;
+    let writer = writer(config(broker.port(), "w"));
+    up(&writer, 0).await;
+    drop(broker);
+    within("closes", async {
+        tokio::join!(writer.close(), writer.close())
+    })
+    .await;
+    let nowhere = reader(config(1, "r"), "t");
+    within("closes", nowhere.close()).await;
+    assert!(nowhere.next().await.is_none());
+}
