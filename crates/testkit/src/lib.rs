@@ -3,7 +3,8 @@
 //! Brokers to talk to: [`Mosquitto`], a real one that can be stopped, killed, paused and given
 //! a new ACL, and [`ScriptedBroker`], which answers byte for byte what a test says. A [`Proxy`]
 //! to break the line between. [`RawClient`], an MQTT 5 client on the same small [`codec`], so that
-//! no test checks a client library with itself. [`BridgeProcess`], a binary under test.
+//! no test checks a client library with itself. [`BridgeProcess`], a binary under test, in an
+//! [`Installation`] of its own. And what they play together: a [`Crossing`] of numbered messages.
 //!
 //! It shares nothing with the code it tests: no type of the bridge, no MQTT library. What goes
 //! wrong here fails the test that asked, with a message that says what and where: the helpers
@@ -22,8 +23,14 @@ pub mod codec;
 pub mod http;
 
 mod client;
+mod collector;
+mod crossing;
+mod feeder;
 mod frames;
+mod installation;
+mod ledger;
 mod mosquitto;
+mod numbered;
 mod port;
 mod process;
 mod proxy;
@@ -34,7 +41,13 @@ mod wait;
 
 pub use client::{ClientOptions, PublishReport, RawClient};
 pub use codec::{Ack, AckKind, ConnAck, Connect, Packet, Property, Publish, Subscribe};
+pub use collector::Collector;
+pub use crossing::{Crossing, CrossingReport, Disturbance, Loss};
+pub use feeder::{Fed, Feeder, Load};
+pub use installation::{BridgeConfig, Installation};
+pub use ledger::Ledger;
 pub use mosquitto::{Mosquitto, MosquittoBuilder, require_mosquitto};
+pub use numbered::{Tally, numbered};
 pub use port::PortLease;
 pub use process::{BridgeProcess, BridgeProcessBuilder, Metrics, Sample};
 pub use proxy::{Cut, Proxy};

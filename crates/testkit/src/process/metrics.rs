@@ -42,6 +42,16 @@ impl Metrics {
         Some(matching.sum())
     }
 
+    /// As [`Metrics::sum`], as the whole number that a count is.
+    ///
+    /// # Panics
+    /// When it is none.
+    pub fn whole(&self, name: &str, labels: &[(&str, &str)]) -> Option<u64> {
+        let sum = self.sum(name, labels)?;
+        let whole = format!("{sum}").parse();
+        Some(whole.unwrap_or_else(|_| panic!("{name} is {sum}, not a whole number")))
+    }
+
     /// As [`Metrics::sum`], and 0 when there is no such sample: a counter that was not touched.
     pub fn count(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         self.sum(name, labels).unwrap_or(0.0)
@@ -120,6 +130,8 @@ mod tests {
         assert_eq!(metrics.sum("up", &[]), Some(f64::INFINITY));
         assert_eq!(metrics.sum("m", &[("route", "c")]), None);
         assert!(metrics.count("none", &[]).abs() < f64::EPSILON);
+        assert_eq!(metrics.whole("m", &[("route", "b,}\"\n\\")]), Some(4));
+        assert_eq!(metrics.whole("none", &[]), None);
     }
 
     #[test]

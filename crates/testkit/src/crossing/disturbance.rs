@@ -1,0 +1,132 @@
+//! The disturbances of a crossing.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::{Disturbance, Loss, PATIENCE, Stage};
+use crate::process::{BridgeProcess, Metrics};
+use crate::proxy::Cut;
+use crate::wait::wait_for;
+
+/// How many messages Mosquitto keeps open to one client, unless told otherwise.
+const SOURCE_WINDOW: u64 = 20;
+
+impl Stage {
+    /// Lets the disturbance happen; what it may have doubled so far.
+    pub(super) async fn disturb(&mut self, disturbance: Disturbance) -> Loss {
+        let mut loss = Loss::default();
+        match disturbance {
+            Disturbance::None => {}
+            Disturbance::DestinationStopped(away) => self.stop_destination(away).await,
+            Disturbance::DestinationPaused(away) => self.pause_destination(away).await,
+            Disturbance::SourceRestarted => self.restart_source().await,
+            Disturbance::BridgeKilled { rounds, seed } => {
+                self.kill_bridge(rounds, seed, &mut loss).await;
+            }
+        }
+        loss
+    }
+
+    async fn stop_destination(&mut self, away: Duration) {
+        self.arrived(self.messages / 4).await;
+        self.destination.stop().await;
+        let end = Instant::now() + away;
+        self.queued(self.messages / 4).await;
+        sleep_until(end).await;
+        self.destination.restart().await;
+    }
+
+    async fn pause_destination(&mut self, away: Duration) {
+        self.arrived(self.messages / 4).await;
+        self.destination.pause();
+        let end = Instant::now() + away;
+        wait_for("the connection is given up", PATIENCE, async || {
+            let cloud = [("session", "cloud")];
+            let metrics = self.bridge.metrics().await;
+            let connected = metrics.whole("bridge_mqtt_session_connected", &cloud)?;
+            (connected == 0).then_some(())
+        })
+        .await;
+        self.queued(self.messages / 4).await;
+        sleep_until(end).await;
+        self.destination.resume();
+    }
+
+    async fn restart_source(&mut self) {
+        for quarter in 1..=2 {
+            self.arrived(self.messages / 4 * quarter).await;
+            self.source.restart().await;
+        }
+    }
+
+    /// Each round waits for an arrival by chance, cuts the line in every second one, and kills by
+    /// chance a little later; every third start is killed as well.
+    async fn kill_bridge(&mut self, rounds: u32, seed: u64, loss: &mut Loss) {
+        let mut chance = Chance(seed);
+        let step = self.messages / u64::from(rounds + 1);
+        for round in 0..rounds {
+            self.arrived(step * u64::from(round) + chance.below(step))
+                .await;
+            if round % 2 == 1 {
+                self.line.cut(Cut::Reset);
+                // The counter of this goes with the process.
+                loss.across_kills += SOURCE_WINDOW;
+            }
+            sleep(Duration::from_micros(chance.below(30_000))).await;
+            loss.kills += 1;
+            loss.across_kills += 2 * SOURCE_WINDOW;
+            self.bridge.kill().await;
+            self.bridge.relaunch();
+            if round % 3 == 2 {
+                sleep(Duration::from_micros(chance.below(50_000))).await;
+                loss.kills += 1;
+                loss.across_kills += 2 * SOURCE_WINDOW;
+                self.bridge.kill().await;
+                self.bridge.relaunch();
+            }
+            let metrics = scraped(&mut self.bridge).await;
+            loss.across_kills += metrics.whole("bridge_carried_over", &[]).unwrap_or(0);
+        }
+    }
+
+    async fn arrived(&self, messages: u64) {
+        self.collector.until(messages, PATIENCE).await;
+    }
+
+    async fn queued(&self, messages: u64) {
+        let what = format!("{messages} messages wait in the queue");
+        wait_for(&what, PATIENCE, async || {
+            let metrics = self.bridge.metrics().await;
+            let depth = metrics.whole("bridge_queue_depth", &[])?;
+            (depth >= messages).then_some(())
+        })
+        .await;
+    }
+}
+
+/// The first metrics of a process that was just started.
+async fn scraped(bridge: &mut BridgeProcess) -> Metrics {
+    wait_for("the monitor answers", PATIENCE, async || {
+        if let Some(status) = bridge.try_wait() {
+            panic!("the bridge has ended: {status}\n{}", bridge.output());
+        }
+        let answer = bridge.get("/metrics").await.ok()?;
+        Metrics::parse(&answer.body).ok()
+    })
+    .await
+}
+
+/// Numbers by chance that come again with the same seed (splitmix64).
+struct Chance(u64);
+
+impl Chance {
+    /// A number below `bound`, which is not 0.
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (mixed ^ (mixed >> 31)) % bound.max(1)
+    }
+}
