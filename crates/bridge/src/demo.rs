@@ -33,6 +33,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
 use tempfile::TempDir;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 use tracing_subscriber::EnvFilter;
 
@@ -51,8 +52,9 @@ const FRAME: Duration = Duration::from_millis(100);
 const FRAMES_PER_LINE: u32 = 10;
 /// What the log of a demo holds: what a service would log. The embedded brokers are not ours.
 const LOG: &str = "info,mqtt5=off,mqtt5_protocol=off";
-/// The exit status after an interrupt: 128 + SIGINT, as shells have it.
+/// The exit status after SIGINT and after SIGTERM: 128 + the signal, as shells have it.
 const INTERRUPTED: u8 = 130;
+const TERMINATED: u8 = 143;
 
 /// How to run the demo.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
@@ -89,6 +91,8 @@ pub(crate) fn run(args: DemoArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn perform(args: DemoArgs, folder: &mut TempDir) -> anyhow::Result<ExitCode> {
+    // Heard from the beginning, so that an early one is not lost.
+    let mut signals = Signals::hear()?;
     log_to(&folder.path().join("bridge.log"))?;
     let pace = if args.fast { Pace::FAST } else { Pace::CALM };
     let mut screen = Screen::open(Surroundings::look());
@@ -101,10 +105,17 @@ async fn perform(args: DemoArgs, folder: &mut TempDir) -> anyhow::Result<ExitCod
     let (config, _) = Config::load(&file, &Machine)?;
     let mut stage = props.start(config).await?;
 
-    let Some(story) = tell(Story::new(pace), &mut stage, &mut screen).await? else {
-        screen.say(&[Line::new().with(Style::Plain, "  interrupted")])?;
-        stage.clear(0).await?;
-        return Ok(ExitCode::from(INTERRUPTED));
+    let told = tokio::select! {
+        told = tell(Story::new(pace), &mut stage, &mut screen) => Ok(told?),
+        status = signals.next() => Err(status),
+    };
+    let story = match told {
+        Ok(story) => story,
+        Err(status) => {
+            screen.say(&[Line::new(), Line::new().with(Style::Plain, "  interrupted")])?;
+            stage.clear(0).await?;
+            return Ok(ExitCode::from(status));
+        }
     };
 
     let sums = stage.clear(story.waited).await?;
@@ -124,29 +135,21 @@ async fn perform(args: DemoArgs, folder: &mut TempDir) -> anyhow::Result<ExitCod
     })
 }
 
-/// Tells the story to its end; `None` when it was interrupted.
-async fn tell(
-    mut story: Story,
-    stage: &mut Stage,
-    screen: &mut Screen,
-) -> anyhow::Result<Option<Story>> {
+/// Tells the story to its end.
+async fn tell(mut story: Story, stage: &mut Stage, screen: &mut Screen) -> anyhow::Result<Story> {
     let mut trend = Trend::default();
     let mut frames = tokio::time::interval(FRAME);
     frames.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut interrupted = Box::pin(tokio::signal::ctrl_c());
     if !screen.has_panel() {
         screen.say(&view::plain_chapter(&story))?;
     }
     for frame in 0_u32.. {
-        tokio::select! {
-            _ = frames.tick() => (),
-            heard = &mut interrupted => return heard.map(|()| None).map_err(Into::into),
-        }
+        frames.tick().await;
         let now = stage.snapshot().await?;
         let cue = story.on_snapshot(&now);
         trend.note(&now);
         if screen.has_panel() {
-            screen.draw(&view::panel(&now, &story, &trend, screen.width()))?;
+            screen.draw(&view::panel(&now, &story, &trend, screen::width()))?;
         } else {
             if frame > 0 && frame.is_multiple_of(FRAMES_PER_LINE) {
                 screen.say(&[view::plain(&now)])?;
@@ -156,12 +159,36 @@ async fn tell(
             }
         }
         match cue {
-            Some(Cue::End) => return Ok(Some(story)),
+            Some(Cue::End) => return Ok(story),
             Some(cue) => stage.on_cue(cue).await?,
             None => (),
         }
     }
     bail!("the demo has no end")
+}
+
+/// The signals that end a demo before its end.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn hear() -> anyhow::Result<Self> {
+        let hear = |kind| signal(kind).context("cannot listen for signals");
+        Ok(Self {
+            interrupt: hear(SignalKind::interrupt())?,
+            terminate: hear(SignalKind::terminate())?,
+        })
+    }
+
+    /// The exit status that the next one asks for.
+    async fn next(&mut self) -> u8 {
+        tokio::select! {
+            _ = self.interrupt.recv() => INTERRUPTED,
+            _ = self.terminate.recv() => TERMINATED,
+        }
+    }
 }
 
 /// Sends what the bridge logs to a file: the screen is for the demo.

@@ -62,13 +62,12 @@ impl Broker {
     /// Closes every connection and the port.
     pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
         self.handle.shutdown();
-        match tokio::time::timeout(GOODBYE, &mut self.running).await {
-            Ok(ended) => ended?.context("an embedded broker failed"),
+        if let Ok(ended) = tokio::time::timeout(GOODBYE, &mut self.running).await {
+            ended?.context("an embedded broker failed")
+        } else {
             // It has nothing to lose: all that it holds is in memory.
-            Err(_) => {
-                self.running.abort();
-                Ok(())
-            }
+            self.running.abort();
+            Ok(())
         }
     }
 }

@@ -101,7 +101,7 @@ impl Cable {
     }
 }
 
-/// A socket whose port can be bound again while its connections linger in TIME_WAIT.
+/// A socket whose port can be bound again while its connections linger in `TIME_WAIT`.
 fn reusable_socket() -> io::Result<TcpSocket> {
     let socket = TcpSocket::new_v4()?;
     socket.set_reuseaddr(true)?;

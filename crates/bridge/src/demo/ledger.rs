@@ -42,6 +42,12 @@ impl Ledger {
         self.delivered + self.queued + self.deferred + self.dead_lettered + self.dropped
     }
 
+    /// What the destination refuses. On the live path that is a dead letter; a message that had
+    /// to wait first is deferred, for the policy may change.
+    pub(crate) const fn refused(&self) -> u64 {
+        self.dead_lettered + self.deferred
+    }
+
     /// Whether every received message is accounted for (I24). Holds at quiet moments.
     pub(crate) const fn balances(&self) -> bool {
         self.received == self.accounted()

@@ -95,11 +95,12 @@ impl Reckoning {
             ),
         );
         expect(
-            ledger.dead_lettered == published.audits,
+            ledger.refused() == published.audits,
             format!(
-                "the destination refuses {}, but there are {}",
+                "the destination refuses {}, but there are {} and {} deferred",
                 counted(published.audits, "message"),
-                counted(ledger.dead_lettered, "dead letter")
+                counted(ledger.dead_lettered, "dead letter"),
+                grouped(ledger.deferred)
             ),
         );
         expect(

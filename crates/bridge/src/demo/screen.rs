@@ -1,5 +1,6 @@
 //! Where the demo is shown: a panel that is redrawn on a terminal, lines anywhere else.
 
+use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Stdout, Write as _};
 
 use super::text::Line;
@@ -51,6 +52,11 @@ fn size() -> Option<(usize, usize)> {
     (size.ws_col > 0).then_some((size.ws_col.into(), size.ws_row.into()))
 }
 
+/// The columns there are now: a terminal may be resized at any time.
+pub(crate) fn width() -> usize {
+    size().map_or(USUAL_WIDTH, |(columns, _)| columns)
+}
+
 /// The screen; leaves the terminal as it was.
 #[derive(Debug)]
 pub(crate) struct Screen {
@@ -77,11 +83,6 @@ impl Screen {
         self.panel
     }
 
-    /// The columns there are.
-    pub(crate) fn width(&self) -> usize {
-        size().map_or(USUAL_WIDTH, |(columns, _)| columns)
-    }
-
     /// Shows lines that stay.
     pub(crate) fn say(&mut self, lines: &[Line]) -> io::Result<()> {
         let mut text = String::new();
@@ -96,7 +97,7 @@ impl Screen {
 
     /// Draws the panel in the place of the one before, in one write so that it does not flicker.
     pub(crate) fn draw(&mut self, lines: &[Line]) -> io::Result<()> {
-        let frame = frame(lines, self.drawn, self.width(), self.colours);
+        let frame = frame(lines, self.drawn, width(), self.colours);
         self.drawn = lines.len();
         self.out.write_all(frame.as_bytes())?;
         self.out.flush()
@@ -117,7 +118,8 @@ impl Drop for Screen {
 fn frame(lines: &[Line], drawn: usize, width: usize, colours: bool) -> String {
     let mut text = String::from("\x1b[?25l");
     if drawn > 0 {
-        text.push_str(&format!("\x1b[{drawn}A"));
+        // Writing to a `String` cannot fail.
+        let _ = write!(text, "\x1b[{drawn}A");
     }
     text.push('\r');
     for line in lines {

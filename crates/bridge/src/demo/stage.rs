@@ -16,7 +16,7 @@ use super::cable::{BytesPerSecond, Cable};
 use super::ledger::Ledger;
 use super::reckoning::Reckoning;
 use super::story::{Cue, Snapshot};
-use super::traffic::{self, AUDIT, FILTERS, Published};
+use super::traffic::{self, FILTERS, Published};
 use crate::config::Config;
 use crate::service::Service;
 
@@ -196,6 +196,7 @@ impl Stage {
 
 #[cfg(test)]
 mod tests {
+    use super::super::traffic::AUDIT;
     use super::*;
 
     #[test]

@@ -64,7 +64,7 @@ impl Chapter {
             Self::Live => "each message crosses as it comes",
             Self::Away => "the cloud is gone: what comes waits on disk",
             Self::Back => "the cloud is back: the queue drains in order",
-            Self::Refused => "one topic is refused: the others go on",
+            Self::Refused => "audit/login is refused: the others go on",
             Self::Balance | Self::End => "the sensors rest: where is every message?",
         }
     }
@@ -223,7 +223,7 @@ impl Story {
             Chapter::Away => ledger.queued > 0,
             Chapter::Back => now.link_up && now.state == "live" && ledger.queued == 0,
             Chapter::Refused => {
-                now.published.audits > 0 && ledger.dead_lettered >= now.published.audits
+                now.published.audits > 0 && ledger.refused() >= now.published.audits
             }
             Chapter::Balance => {
                 !now.publishing

@@ -48,15 +48,8 @@ impl Line {
         self
     }
 
-    /// Adds a piece that ends at the column `end`, after blanks as needed.
-    pub(crate) fn right(self, end: usize, style: Style, text: impl Into<String>) -> Self {
-        let text = text.into();
-        let blanks = end.saturating_sub(self.width() + text.chars().count());
-        self.with(Style::Plain, " ".repeat(blanks))
-            .with(style, text)
-    }
-
     /// How many columns it takes.
+    #[cfg(test)]
     pub(crate) fn width(&self) -> usize {
         let widths = self.pieces.iter().map(|(_, text)| text.chars().count());
         widths.sum()
@@ -166,9 +159,5 @@ mod tests {
         assert_eq!(line.render(8, false), "✔ good a");
         assert_eq!(line.render(8, true), "\u{1b}[32m✔ good\u{1b}[0m a");
         assert_eq!(line.render(3, true), "\u{1b}[32m✔ g\u{1b}[0m");
-        assert_eq!(
-            line.right(20, Style::Plain, "end").render(40, false),
-            "✔ good and long  end"
-        );
     }
 }

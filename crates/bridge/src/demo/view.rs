@@ -2,7 +2,7 @@
 
 use super::reckoning::Reckoning;
 use super::story::{Chapter, Snapshot, Story};
-use super::text::{Line, Style, bytes, counted, grouped, sparkline, stopwatch};
+use super::text::{Line, Style, bytes, grouped, sparkline, stopwatch};
 use super::trend::Trend;
 
 /// The narrowest terminal for the panel.
@@ -235,7 +235,7 @@ pub(crate) fn plain(now: &Snapshot) -> Line {
 pub(crate) fn plain_chapter(story: &Story) -> Vec<Line> {
     let mut lines = Vec::new();
     let told = story.outcomes().len();
-    if let Some((chapter, outcome)) = Chapter::ALL.iter().zip(story.outcomes()).last() {
+    if let Some((chapter, outcome)) = Chapter::ALL.iter().zip(story.outcomes()).next_back() {
         lines.push(Line::new().with(
             Style::Plain,
             format!("✔ {told} {}: {outcome}", chapter.title()),
@@ -325,10 +325,7 @@ fn numbers(sums: &Reckoning) -> Vec<Line> {
         arrived.duplicates,
         "arrived twice",
         if arrived.duplicates == 0 {
-            format!(
-                "at least once; {} unanswered when the link broke",
-                counted(ledger.unanswered, "message")
-            )
+            "possible when a link breaks; not this time".to_owned()
         } else {
             "the link broke before their acknowledgement came".to_owned()
         },
