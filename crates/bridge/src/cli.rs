@@ -31,7 +31,7 @@ struct Cli {
     )]
     log_format: LogFormat,
 
-    /// What is logged: a level, or a filter such as info,bridge_transport=debug
+    /// What is logged: a level, or a filter such as `info,bridge_transport=debug`
     #[arg(
         long,
         global = true,

@@ -76,7 +76,14 @@ impl Config {
     pub(crate) fn examine(path: &Path, host: &dyn Host) -> (Option<Self>, Report) {
         match source::Source::read(path) {
             Ok(source) => Self::examine_source(source, path, host),
-            Err((source, at, problem)) => (None, Report::single(source, &(at..at), problem)),
+            Err(unusable) => {
+                let source::Unusable {
+                    source,
+                    at,
+                    problem,
+                } = *unusable;
+                (None, Report::single(source, &(at..at), problem))
+            }
         }
     }
 

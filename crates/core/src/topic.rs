@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 /// The longest UTF-8 string that MQTT can carry, in bytes: MQTT 5 §1.5.4.
-const MAX_BYTES: usize = 65_535;
+pub(crate) const MAX_BYTES: usize = 65_535;
 
 /// A topic name: what a message is published to. Cheap to clone.
 ///

@@ -73,14 +73,10 @@ fn whole(reader: &mut Reader<'_>, root: &Map<'_>, folder: &Path) -> Option<Confi
         .iter()
         .filter_map(|(name, map)| session::check(reader, name, map, folder))
         .collect();
-    let known: Vec<(Name, Option<SessionConfig>)> = session_maps
-        .iter()
-        .map(|(name, _)| {
-            let checked = sessions.iter().find(|s| s.config.name == *name);
-            (name.clone(), checked.map(|s| s.config.clone()))
-        })
-        .collect();
-    let known = Sessions(known);
+    let known = Sessions {
+        names: Reader::names(root, &fields::SESSIONS),
+        checked: sessions.iter().map(|s| &s.config).collect(),
+    };
     let routes: Vec<route::Checked> = route_maps
         .iter()
         .filter_map(|(name, map)| route::check(reader, name, map, &known))
@@ -92,7 +88,7 @@ fn whole(reader: &mut Reader<'_>, root: &Map<'_>, folder: &Path) -> Option<Confi
     };
     let read = uses(|route| vec![route.spec.source.clone()]);
     let written = uses(|route| route.spec.bindings.iter().map(|b| b.sink.clone()).collect());
-    let complete = routes.len() == route_maps.len();
+    let complete = routes.len() == Reader::names(root, &fields::ROUTES).len();
     session::check_identities(reader, &sessions, &read, &written);
     if complete {
         for (name, map) in &session_maps {
@@ -136,28 +132,31 @@ fn report_loops(reader: &mut Reader<'_>, sessions: &[session::Checked], routes: 
     }
 }
 
-/// The sessions of the file by name; those with something wrong have no configuration.
-struct Sessions(Vec<(Name, Option<SessionConfig>)>);
+/// The sessions of the file: all names, and those with nothing wrong.
+struct Sessions<'a> {
+    names: Vec<&'a str>,
+    checked: Vec<&'a SessionConfig>,
+}
 
-impl Sessions {
-    /// The session that a route refers to.
-    fn resolve<'s>(
-        &'s self,
-        reader: &mut Reader<'_>,
-        reference: &Found<Text>,
-    ) -> Option<(&'s Name, Option<&'s SessionConfig>)> {
-        let wanted = &reference.value.value;
-        if let Some((name, config)) = self.0.iter().find(|(name, _)| name.as_str() == wanted) {
-            return Some((name, config.as_ref()));
+impl Sessions<'_> {
+    /// The name of the session that a route refers to. What is wrong with the session itself has
+    /// been said and is not said again.
+    fn resolve(&self, reader: &mut Reader<'_>, reference: &Found<Text>) -> Option<Name> {
+        let wanted = reference.value.value.as_str();
+        if self.names.contains(&wanted) {
+            return Name::parse(wanted).ok();
         }
-        let known: Vec<String> = self.0.iter().map(|(name, _)| name.to_string()).collect();
         let problem = Problem::NoSuchSession {
             name: reference.value.shown.clone(),
-            nearest: nearest(wanted, known.iter()).cloned(),
-            known,
+            nearest: nearest(wanted, self.names.iter().copied()).map(str::to_owned),
+            known: self.names.iter().map(|&name| name.to_owned()).collect(),
         };
         reader.report(&reference.at, problem);
         None
+    }
+
+    fn get(&self, name: &Name) -> Option<&SessionConfig> {
+        self.checked.iter().find(|s| s.name == *name).copied()
     }
 }
 
@@ -165,7 +164,7 @@ fn name(reader: &mut Reader<'_>, text: &Found<Text>) -> Option<Name> {
     match Name::parse(&text.value.value) {
         Ok(name) => Some(name),
         Err(error) => {
-            reader.report(&text.at, Problem::Name(text.value.shown.clone(), error));
+            reader.report(&text.at, Problem::name(&text.value.shown, error));
             None
         }
     }

@@ -3,8 +3,8 @@
 //! What a binding publishes is followed, as a shape of topics, into every route that reads from
 //! the same broker, and on through its bindings. Prefixes narrow the shape on the way, so two
 //! brokers may well be bridged both ways, as long as nothing that came can go back. A way that
-//! enters one route for the third time is a loop: to enter one twice happens in good setups
-//! (once with the prefix, once without), three times does not.
+//! enters a route more often than once for each of its filters, and once more, is a loop: a
+//! prefix that is taken off the second time round makes no more than that.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -12,23 +12,32 @@ use std::fmt;
 use bridge_core::{BindingKey, Name, TopicShape};
 use bridge_runtime::RouteSpec;
 
-/// How many steps are looked at before a mesh of routes counts as too tangled to be sure of.
-const MAX_STEPS: usize = 20_000;
+/// How many steps are looked at: a bound on the time, far above what real setups need.
+const MAX_STEPS: usize = 50_000;
 
-/// How often a message may enter one route.
-const MAX_VISITS: usize = 2;
+/// How many bindings a message may pass through in a row.
+const MAX_HOPS: usize = 64;
 
-/// A way that leads back to where it began.
+/// A way that leads back to where it began, or on and on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Loop {
     /// The steps of one round: a binding, and what it publishes where.
     steps: Vec<(BindingKey, String)>,
     /// The binding that the round is reported at.
     pub(crate) closes: BindingKey,
+    /// It does not come back, but passes through too many bindings.
+    endless: bool,
 }
 
 impl fmt::Display for Loop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.endless {
+            let closes = &self.closes;
+            return write!(
+                f,
+                "it passes through {MAX_HOPS} bindings and reaches {closes}"
+            );
+        }
         for (binding, published) in &self.steps {
             write!(f, "{binding} publishes {published}, ")?;
         }
@@ -74,15 +83,19 @@ impl Search<'_> {
         if self.harmless.contains(&(index, input.clone())) {
             return true;
         }
-        let visits = self.path.iter().filter(|(route, ..)| *route == index);
-        self.steps += 1;
-        if visits.count() >= MAX_VISITS || self.steps > MAX_STEPS {
-            self.note(index);
-            return false;
-        }
         let Some(route) = self.routes.get(index).copied() else {
             return true;
         };
+        let visits = self.path.iter().filter(|(visited, ..)| *visited == index);
+        let round = visits.count() > route.subscriptions.len();
+        if round || self.path.len() >= MAX_HOPS {
+            self.note(index, !round);
+            return false;
+        }
+        self.steps += 1;
+        if self.steps > MAX_STEPS {
+            return false;
+        }
         let mut clean = true;
         for binding in &route.bindings {
             let Some(broker) = self.brokers.get(&binding.sink) else {
@@ -113,23 +126,32 @@ impl Search<'_> {
         clean
     }
 
-    /// Keeps the round that has just come back to route `index`.
-    fn note(&mut self, index: usize) {
-        let begin = self.path.iter().rposition(|(route, ..)| *route == index);
-        let round = self.path.get(begin.unwrap_or(0)..).unwrap_or_default();
+    /// Keeps the round that has just come back to route `index`, or the way that does not end.
+    fn note(&mut self, index: usize, endless: bool) {
+        let mut visits = self.path.iter().enumerate();
+        let mut visits = visits.by_ref().filter(|(_, (route, ..))| *route == index);
+        let begin = visits.next().map_or(0, |(at, _)| at);
+        let end = visits.next().map_or(self.path.len(), |(at, _)| at);
+        let round = self.path.get(begin..end).unwrap_or_default();
+        // Reported where the file closes it.
+        let last = round.iter().max_by_key(|(route, ..)| *route);
+        let Some(closes) = last.map(|(_, key, _)| key.clone()) else {
+            return;
+        };
         let steps: Vec<_> = round
             .iter()
             .map(|(_, key, published)| (key.clone(), published.clone()))
             .collect();
-        let Some(closes) = steps.iter().map(|(key, _)| key).max().cloned() else {
-            return;
-        };
         let bindings = |l: &Loop| {
             let mut keys: Vec<_> = l.steps.iter().map(|(key, _)| key.clone()).collect();
             keys.sort();
             keys
         };
-        let found = Loop { steps, closes };
+        let found = Loop {
+            steps,
+            closes,
+            endless,
+        };
         if !self.found.iter().any(|l| bindings(l) == bindings(&found)) {
             self.found.push(found);
         }

@@ -6,7 +6,12 @@ pub(crate) fn nearest<'a, T: AsRef<str> + ?Sized>(
     known: impl IntoIterator<Item = &'a T>,
 ) -> Option<&'a T> {
     let wrong = wrong.to_ascii_lowercase().replace('-', "_");
-    let allowed = (wrong.chars().count() / 3).clamp(1, 3);
+    let length = wrong.chars().count();
+    if length < 3 {
+        // Everything short is near.
+        return None;
+    }
+    let allowed = (length / 3).min(3);
     known
         .into_iter()
         .map(|name| {
@@ -34,6 +39,7 @@ mod tests {
             ("maxInFlight", Some("max_in_flight")),
             ("password", None),
             ("", None),
+            ("3", None),
         ] {
             assert_eq!(nearest(wrong, known.iter()).copied(), right, "{wrong}");
         }

@@ -98,6 +98,8 @@ pub(crate) enum Problem {
     NotMqttText,
     #[error("`{0}` is not a name: {1}")]
     Name(String, InvalidName),
+    #[error("{0}")]
+    NoName(InvalidName),
     // Sessions.
     #[error("there is no session `{name}`")]
     NoSuchSession {
@@ -145,7 +147,9 @@ pub(crate) enum Problem {
     Filter(InvalidFilter),
     #[error("{0}")]
     Template(TemplateProblem),
-    #[error("no topic of `{filter}` can be made into a topic by this")]
+    #[error(
+        "this makes no topic of any that `{filter}` takes: levels are missing, or nothing is left"
+    )]
     NeverATopic { filter: String },
     #[error("`topic` already says what becomes of the topic: `{0}` cannot stand beside it")]
     TopicAndPrefix(&'static str),
@@ -196,6 +200,15 @@ pub(crate) enum UrlProblem {
 }
 
 impl Problem {
+    /// What is wrong with a name that the file shows as `shown`.
+    pub(crate) fn name(shown: &str, error: InvalidName) -> Self {
+        if shown.is_empty() {
+            Self::NoName(error)
+        } else {
+            Self::Name(shown.to_owned(), error)
+        }
+    }
+
     /// Whether the configuration can be used all the same.
     pub(crate) const fn is_warning(&self) -> bool {
         matches!(
@@ -207,11 +220,15 @@ impl Problem {
     /// What would be right.
     pub(crate) fn remedy(&self) -> Option<String> {
         let text = match self {
+            Self::CannotRead(_) => "name another file, as an argument or in BRIDGE_CONFIG",
             Self::Directory => "name the file in it, for example `bridge.yaml`",
             Self::NotUtf8 => "save it as UTF-8",
             Self::Empty => "begin with config/minimal.yaml, or see `bridge schema`",
             Self::Syntax(info) if info.contains("tab") => {
                 "indent with spaces: YAML allows no tabs there"
+            }
+            Self::Syntax(info) if info.contains("mapping values") => {
+                "a value that holds `: ` needs quotes; or this line is indented wrongly"
             }
             Self::ManyDocuments => "keep one document per file: remove what follows `---`",
             Self::TooManyNodes => "write out what the aliases stand for",

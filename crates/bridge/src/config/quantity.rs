@@ -1,5 +1,6 @@
 //! Durations and sizes with their unit: `30s`, `1h30m`, `64 KiB`.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 /// Why a text is not a duration or a size.
@@ -97,7 +98,8 @@ pub(crate) fn show_duration(duration: Duration) -> String {
     let mut out = String::new();
     for (name, unit) in DURATION_UNITS.iter().rev() {
         if millis / unit > 0 {
-            out.push_str(&format!("{}{name}", millis / unit));
+            // Writing into a String cannot fail.
+            let _ = write!(out, "{}{name}", millis / unit);
             millis %= unit;
         }
     }
@@ -108,7 +110,7 @@ pub(crate) fn show_duration(duration: Duration) -> String {
 pub(crate) fn show_size(bytes: u64) -> String {
     let binary = SIZE_UNITS.iter().take(4).rev();
     for (name, unit) in binary {
-        if bytes >= *unit && bytes % unit == 0 {
+        if bytes >= *unit && bytes.is_multiple_of(*unit) {
             return format!("{} {name}", bytes / unit);
         }
     }

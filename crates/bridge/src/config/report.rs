@@ -1,6 +1,6 @@
 //! How problems are shown: with the line of the file, a mark under the place, and the remedy.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::ops::Range;
 
 use super::problem::Problem;
@@ -153,7 +153,7 @@ impl Report {
         .map(|(count, what)| format!("{count} {what}{}", if count == 1 { "" } else { "s" }))
         .collect();
         if !counts.is_empty() {
-            out.push_str(&format!("{}: {}\n", self.file(), counts.join(", ")));
+            let _ = writeln!(out, "{}: {}", self.file(), counts.join(", "));
         }
         out
     }
@@ -167,12 +167,13 @@ impl Report {
         };
         let message = paint.bold(&format!(": {}", diagnostic.problem));
         let file = self.file();
+        // Writing into a String cannot fail.
         let mut out = format!("{title}{message}\n");
         let number = line.to_string();
         let margin = " ".repeat(number.len());
         let bar = paint.blue("|");
         if self.source.text().is_empty() {
-            out.push_str(&format!("{margin}{} {file}\n", paint.blue("-->")));
+            let _ = writeln!(out, "{margin}{} {file}", paint.blue("-->"));
         } else {
             let text = self.source.line(diagnostic.span.start);
             let (text, column_shown) = shortened(&text, column);
@@ -185,19 +186,21 @@ impl Report {
                 paint.red(&mark)
             };
             let indent = " ".repeat(column_shown - 1);
-            out.push_str(&format!(
-                "{margin}{} {file}:{line}:{column}\n{margin} {bar}\n{} {bar} {text}\n{margin} {bar} {indent}{mark}\n",
-                paint.blue("-->"),
-                paint.blue(&number),
-            ));
+            let _ = writeln!(out, "{margin}{} {file}:{line}:{column}", paint.blue("-->"));
+            let _ = writeln!(out, "{margin} {bar}");
+            let _ = writeln!(out, "{} {bar} {text}", paint.blue(&number));
+            let _ = writeln!(out, "{margin} {bar} {indent}{mark}");
         }
         if !diagnostic.path.is_empty() {
-            let note = format!("{margin} {} field: {}\n", paint.blue("="), diagnostic.path);
-            out.push_str(&note);
+            let _ = writeln!(
+                out,
+                "{margin} {} field: {}",
+                paint.blue("="),
+                diagnostic.path
+            );
         }
         if let Some(remedy) = diagnostic.problem.remedy() {
-            let note = format!("{margin} {} help: {remedy}\n", paint.blue("="));
-            out.push_str(&note);
+            let _ = writeln!(out, "{margin} {} help: {remedy}", paint.blue("="));
         }
         out
     }

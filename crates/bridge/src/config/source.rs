@@ -19,6 +19,14 @@ pub(crate) struct Source {
     secret: Vec<Range<usize>>,
 }
 
+/// A text that cannot be used, and the byte where it is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Unusable {
+    pub(crate) source: Source,
+    pub(crate) at: usize,
+    pub(crate) problem: Problem,
+}
+
 /// A line and a column, both from 1; the column counts characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
@@ -35,10 +43,16 @@ impl Source {
         }
     }
 
-    /// Reads `path`; what is wrong comes with the byte where it is.
-    pub(crate) fn read(path: &Path) -> Result<Self, (Self, usize, Problem)> {
+    /// Reads `path`.
+    pub(crate) fn read(path: &Path) -> Result<Self, Box<Unusable>> {
         let name = path.display().to_string();
-        let fail = |problem| (Self::new(name.clone(), String::new()), 0, problem);
+        let fail = |problem| {
+            Box::new(Unusable {
+                source: Self::new(name.clone(), String::new()),
+                at: 0,
+                problem,
+            })
+        };
         let file =
             File::open(path).map_err(|error| fail(Problem::CannotRead(error.to_string())))?;
         if file.metadata().is_ok_and(|metadata| metadata.is_dir()) {
@@ -55,18 +69,18 @@ impl Source {
     }
 
     /// Takes `bytes` as UTF-8, with or without a byte order mark.
-    pub(crate) fn decode(name: String, bytes: Vec<u8>) -> Result<Self, (Self, usize, Problem)> {
+    pub(crate) fn decode(name: String, bytes: Vec<u8>) -> Result<Self, Box<Unusable>> {
         let text = match String::from_utf8(bytes) {
             Ok(text) => text,
             Err(error) => {
                 let valid = error.utf8_error().valid_up_to();
                 let text = String::from_utf8_lossy(error.as_bytes()).into_owned();
                 // Up to there the lossy text is the text.
-                return Err((
-                    Self::new(name, text).masking_words(),
-                    valid,
-                    Problem::NotUtf8,
-                ));
+                return Err(Box::new(Unusable {
+                    source: Self::new(name, text).masking_words(),
+                    at: valid,
+                    problem: Problem::NotUtf8,
+                }));
             }
         };
         let text = match text.strip_prefix('\u{feff}') {
@@ -89,15 +103,20 @@ impl Source {
         self.secret.push(range);
     }
 
-    /// Hides what follows a word that announces a secret, to the end of its line: for a text
-    /// that could not be understood well enough to know what is a secret in it.
+    /// Hides what follows a word that announces a secret, or a URL with a user info, to the end
+    /// of its line: for a text that could not be understood well enough to know what is a secret
+    /// in it.
     pub(crate) fn masking_words(mut self) -> Self {
         let mut at = 0;
         for line in self.text.split_inclusive('\n') {
             let lower = line.to_ascii_lowercase();
-            let word = ["pass", "secret", "token", "://"]
+            let url = lower
+                .find("://")
+                .filter(|at| lower.get(*at..).is_some_and(|l| l.contains('@')));
+            let word = ["pass", "pwd", "secret", "token"]
                 .iter()
                 .filter_map(|word| Some(lower.find(word)? + word.len()))
+                .chain(url.map(|at| at + 3))
                 .min();
             if let Some(word) = word {
                 self.secret.push(at + word..at + line.trim_end().len());

@@ -14,6 +14,9 @@ use super::source::Source;
 /// How many nodes a file may stand for once its aliases are followed.
 const MAX_NODES: usize = 100_000;
 
+/// How deep it may nest then; the parser's own bound does not see through aliases.
+const MAX_HEIGHT: usize = 300;
+
 /// A value and the bytes of the file where it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Node {
@@ -21,6 +24,8 @@ pub(crate) struct Node {
     pub(crate) value: Value,
     /// How many nodes it is, itself included.
     size: usize,
+    /// How many levels of nodes it is, itself included.
+    height: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +49,23 @@ pub(crate) struct Entry {
 
 /// What is wrong, and the bytes where.
 pub(crate) type Located = (Range<usize>, Problem);
+
+impl Value {
+    /// The size and the height of the node that it makes.
+    fn measure(&self) -> (usize, usize) {
+        let inner: Vec<(usize, usize)> = match self {
+            Self::Scalar { .. } => Vec::new(),
+            Self::List(items) => items.iter().map(|n| (n.size, n.height)).collect(),
+            Self::Map(entries) => entries
+                .iter()
+                .map(|entry| (entry.node.size + 1, entry.node.height))
+                .collect(),
+        };
+        inner.iter().fold((1, 1), |(size, height), (more, below)| {
+            (size.saturating_add(*more), height.max(below + 1))
+        })
+    }
+}
 
 impl Node {
     /// Nothing: an empty value, `~` or `null`.
@@ -98,6 +120,10 @@ impl<'a> Events<'a> {
                 let at = error.marker().byte_offset().unwrap_or(self.length);
                 Err((at..at, Problem::Syntax(error.info())))
             }
+            Some(Ok((_, span))) if span.tag_start.is_some() => {
+                let tag = span.tag_span().unwrap_or(span);
+                Err((self.range(tag), Problem::Tag))
+            }
             Some(Ok((event, span))) => Ok(Some((event, self.range(span)))),
         }
     }
@@ -108,15 +134,12 @@ impl<'a> Events<'a> {
 
     /// The node that begins with `event`. The parser bounds how deep nodes nest.
     fn node(&mut self, event: &Event<'a>, span: Range<usize>) -> Result<Node, Located> {
-        if event.tag().is_some() {
-            return Err((span, Problem::Tag));
-        }
         self.count(1, &span)?;
-        let (value, anchor, size, end) = match event {
+        let (value, anchor, end) = match event {
             Event::Scalar(text, style, anchor, _) => {
                 let plain = *style == ScalarStyle::Plain;
                 let text = text.clone().into_owned();
-                (Value::Scalar { text, plain }, *anchor, 1, span.end)
+                (Value::Scalar { text, plain }, *anchor, span.end)
             }
             Event::Alias(anchor) => {
                 let node = self
@@ -136,8 +159,7 @@ impl<'a> Events<'a> {
                     }
                     items.push(self.node(&event, item_span)?);
                 };
-                let size = items.iter().map(|item| item.size).sum::<usize>() + 1;
-                (Value::List(items), *anchor, size, end)
+                (Value::List(items), *anchor, end)
             }
             Event::MappingStart(_, anchor, _) => {
                 let mut entries = Vec::new();
@@ -148,20 +170,20 @@ impl<'a> Events<'a> {
                     }
                     entries.push(self.entry(&event, key_span, &span)?);
                 };
-                let size = entries
-                    .iter()
-                    .map(|entry| entry.node.size + 1)
-                    .sum::<usize>()
-                    + 1;
-                (Value::Map(entries), *anchor, size, end)
+                (Value::Map(entries), *anchor, end)
             }
             _ => return Err((span, Problem::Syntax("unexpected content".to_owned()))),
         };
+        let (size, height) = value.measure();
         let node = Node {
             span: span.start..end.max(span.start),
             value,
             size,
+            height,
         };
+        if height > MAX_HEIGHT {
+            return Err((node.span, Problem::TooManyNodes));
+        }
         if anchor != 0 {
             self.count(size, &node.span)?;
             self.anchors.insert(anchor, node.clone());
@@ -175,9 +197,8 @@ impl<'a> Events<'a> {
         key_span: Range<usize>,
         map: &Range<usize>,
     ) -> Result<Entry, Located> {
-        let key = match self.node(event, key_span.clone())?.value {
-            Value::Scalar { text, .. } => text,
-            _ => return Err((key_span, Problem::KeyNotText)),
+        let Value::Scalar { text: key, .. } = self.node(event, key_span.clone())?.value else {
+            return Err((key_span, Problem::KeyNotText));
         };
         if key == "<<" {
             return Err((key_span, Problem::MergeKey));

@@ -4,6 +4,7 @@
 use std::fmt;
 
 use super::{Part, TopicTemplate};
+use crate::topic::MAX_BYTES;
 use crate::{Name, Topic, TopicFilter};
 
 /// A set of topics that holds at least those that a filter matches, or a template can produce.
@@ -44,6 +45,14 @@ impl Level {
         suffix: String::new(),
         plain: true,
     };
+
+    /// The fewest bytes that it has.
+    fn least_length(&self) -> usize {
+        match self {
+            Self::Exact(text) => text.len(),
+            Self::Like { prefix, suffix, .. } => prefix.len() + suffix.len(),
+        }
+    }
 
     fn holds(&self, text: &str) -> bool {
         match self {
@@ -236,11 +245,14 @@ impl TopicShape {
         }
     }
 
-    /// The levels `from..to` of `input`; `None` when none of its topics has them.
-    fn append_levels(&mut self, input: &Self, from: usize, to: Option<usize>) -> Option<()> {
+    /// The levels `from..to` of `input`, and how many bytes they have at least; `None` when none
+    /// of its topics has them.
+    fn append_levels(&mut self, input: &Self, from: usize, to: Option<usize>) -> Option<usize> {
         let end = to.unwrap_or_else(|| input.levels.len().max(from + 1));
+        let mut length = end - from - 1;
         for at in from..end {
             let level = input.level(at)?;
+            length += level.least_length();
             if at == from {
                 self.append(level);
             } else {
@@ -251,7 +263,7 @@ impl TopicShape {
             }
         }
         self.open |= to.is_none() && input.open;
-        Some(())
+        Some(length)
     }
 }
 
@@ -262,12 +274,21 @@ impl TopicTemplate {
             levels: vec![Level::Exact(String::new())],
             open: false,
         };
+        let mut length: usize = 0;
         for part in &self.parts {
-            match part {
-                Part::Literal(text) => shape.append_text(text),
-                Part::Levels { from, to } => shape.append_levels(input, *from, *to)?,
-                Part::Session => shape.append_text(session.as_str()),
-                Part::Route => shape.append_text(route.as_str()),
+            let text = match part {
+                Part::Literal(text) => text,
+                Part::Session => session.as_str(),
+                Part::Route => route.as_str(),
+                Part::Levels { from, to } => {
+                    length += shape.append_levels(input, *from, *to)?;
+                    ""
+                }
+            };
+            shape.append_text(text);
+            length += text.len();
+            if length > MAX_BYTES {
+                return None;
             }
         }
         let empty = !shape.open && shape.levels == [Level::Exact(String::new())];

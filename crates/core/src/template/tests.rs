@@ -158,6 +158,7 @@ fn a_shape_says_what_a_template_can_produce() {
         ("pre{topic[1]}suf", "a/+", Some("pre+suf")),
         ("{session}/{route}", "a", Some("plant/telemetry")),
         ("{topic[1]}", "a/", None),
+        ("{topic}", "/", Some("/")),
     ] {
         assert_eq!(
             shape(template, filter).as_deref(),
@@ -165,6 +166,19 @@ fn a_shape_says_what_a_template_can_produce() {
             "{template} of {filter}"
         );
     }
+}
+
+#[test]
+fn what_is_too_long_for_mqtt_is_never_produced() {
+    let twice = TopicTemplate::parse("{topic}/{topic}").unwrap();
+    let mut shape = TopicShape::of(&TopicFilter::parse("a/+").unwrap());
+    let mut rounds = 0;
+    while let Some(next) = twice.shape(&shape, &name("plant"), &name("telemetry")) {
+        shape = next;
+        rounds += 1;
+    }
+    // "a/" and at least nothing are 2 bytes, doubled and a slash each time.
+    assert_eq!(rounds, 14);
 }
 
 #[test]

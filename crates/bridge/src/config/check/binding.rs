@@ -16,7 +16,7 @@ pub(super) struct Context<'a> {
     pub(super) source: Option<&'a Name>,
     pub(super) filters: &'a [Found<TopicFilter>],
     pub(super) direct: bool,
-    pub(super) sessions: &'a Sessions,
+    pub(super) sessions: &'a Sessions<'a>,
 }
 
 pub(super) fn check(
@@ -35,15 +35,15 @@ pub(super) fn check(
     let queue = queue(reader, map, context.direct);
     let on_expired = reader.choice(map, &fields::ON_EXPIRED);
 
-    let (sink, session) = sink?;
+    let sink = sink?;
     let max_in_flight = match max_in_flight {
         Some(found) => window(&found)?,
         None if map.has(&fields::MAX_IN_FLIGHT) => return None,
-        None => session?.max_in_flight,
+        None => context.sessions.get(&sink)?.max_in_flight,
     };
     Some(BindingSpec {
         name: name.clone(),
-        sink: sink.clone(),
+        sink,
         topic: topic?,
         qos: match qos_word?.value {
             "keep" => None,

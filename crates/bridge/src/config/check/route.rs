@@ -8,6 +8,9 @@ use crate::config::fields;
 use crate::config::problem::Problem;
 use crate::config::reader::{At, Found, Map, Reader};
 
+/// Each filter is compared with each other one, up to so many: it is only for a warning.
+const MAX_COMPARED: usize = 1_000;
+
 /// A checked route and where its bindings stand.
 pub(super) struct Checked {
     pub(super) spec: RouteSpec,
@@ -25,7 +28,7 @@ pub(super) fn check(
     reader: &mut Reader<'_>,
     name: &Name,
     map: &Map<'_>,
-    sessions: &Sessions,
+    sessions: &Sessions<'_>,
 ) -> Option<Checked> {
     let from = reader.section(map, &fields::FROM);
     let mut source = None;
@@ -34,8 +37,7 @@ pub(super) fn check(
     if let Some(from) = &from {
         source = reader
             .text(from, &fields::FROM_SESSION)
-            .and_then(|reference| sessions.resolve(reader, &reference))
-            .map(|(name, _)| name.clone());
+            .and_then(|reference| sessions.resolve(reader, &reference));
         filters = self::filters(reader, from);
         qos = reader
             .choice(from, &fields::FROM_QOS)
@@ -101,6 +103,9 @@ fn filters(reader: &mut Reader<'_>, from: &Map<'_>) -> Vec<Found<TopicFilter>> {
             value: filter,
             at: text.at,
         });
+    }
+    if filters.len() > MAX_COMPARED {
+        return filters;
     }
     for (index, filter) in filters.iter().enumerate() {
         let by = filters.iter().enumerate().find(|(other, by)| {

@@ -66,7 +66,10 @@ pub(super) fn check(
             client_id: identity.client_id,
             publisher_client_id: identity.publisher_client_id,
             kind: identity.kind,
-            credentials: credentials?,
+            credentials: match credentials? {
+                Login::Anonymous => None,
+                Login::As(credentials) => Some(credentials),
+            },
             keep_alive: keep_alive?,
             connect_timeout: connect_timeout?.value,
             answer_timeout: answer_timeout?.value,
@@ -118,12 +121,14 @@ fn backoff(reader: &mut Reader<'_>, map: &Map<'_>) -> Option<Backoff> {
     Backoff::try_new(min.value, max.value).ok()
 }
 
-/// Who we are; the outer `None` when something about it is wrong.
-fn credentials(
-    reader: &mut Reader<'_>,
-    map: &Map<'_>,
-    folder: &Path,
-) -> Option<Option<Credentials>> {
+/// Who we are to the broker.
+enum Login {
+    Anonymous,
+    As(Credentials),
+}
+
+/// `None` when something about it is wrong.
+fn credentials(reader: &mut Reader<'_>, map: &Map<'_>, folder: &Path) -> Option<Login> {
     let username = reader
         .text(map, &fields::USERNAME)
         .and_then(|name| mqtt_text(reader, &name));
@@ -141,7 +146,7 @@ fn credentials(
         None => password,
     };
     match (username, map.has(&fields::USERNAME)) {
-        (Some(username), _) => Some(Some(Credentials { username, password })),
+        (Some(username), _) => Some(Login::As(Credentials { username, password })),
         (None, true) => None,
         (None, false) => {
             let written = [&fields::PASSWORD, &fields::PASSWORD_FILE]
@@ -150,7 +155,7 @@ fn credentials(
             if let Some(field) = written {
                 reader.report(&map.key(field), Problem::PasswordWithoutUsername);
             }
-            Some(None)
+            Some(Login::Anonymous)
         }
     }
 }

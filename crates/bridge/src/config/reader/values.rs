@@ -1,0 +1,302 @@
+//! Single values: texts, numbers, quantities and words.
+
+use std::time::Duration;
+
+use super::{At, Found, Map, Reader, Text};
+use crate::config::env::substitute;
+use crate::config::fields::{Field, Kind, Presence};
+use crate::config::nearest::nearest;
+use crate::config::problem::Problem;
+use crate::config::quantity::{self, NotAQuantity};
+use crate::config::scalar::{Plain, describe};
+use crate::config::yaml::{Node, Value};
+
+impl Reader<'_> {
+    /// A text; `None` when it is left out without a default, or wrong.
+    pub(crate) fn text(&mut self, map: &Map<'_>, field: &Field) -> Option<Found<Text>> {
+        let found = self.scalar(map, field)?;
+        self.expect_text(&found, matches!(field.kind, Kind::Secret))
+            .then_some(found)
+    }
+
+    /// A list of texts.
+    pub(crate) fn texts(&mut self, map: &Map<'_>, field: &Field) -> Vec<Found<Text>> {
+        let Some(entry) = map.entry(field) else {
+            return Vec::new();
+        };
+        let at = map.value_at(entry);
+        let Value::List(items) = &entry.node.value else {
+            let remedy = match &entry.node.value {
+                Value::Scalar { text, .. } if !entry.node.is_null() => {
+                    Some(format!("write [\"{text}\"]"))
+                }
+                _ => None,
+            };
+            self.wrong_type(&at, "a list", describe(&entry.node), remedy);
+            return Vec::new();
+        };
+        if items.is_empty() {
+            self.report(&at, Problem::NothingIn("topic filter"));
+        }
+        let mut texts = Vec::new();
+        for (index, item) in items.iter().enumerate() {
+            let at = At {
+                span: item.span.clone(),
+                path: format!("{}[{index}]", at.path),
+            };
+            if let Some(found) = self.node_text(item, at)
+                && self.expect_text(&found, false)
+            {
+                texts.push(found);
+            }
+        }
+        texts
+    }
+
+    fn expect_text(&mut self, found: &Found<Text>, secret: bool) -> bool {
+        let text = &found.value;
+        let class = text.class();
+        let problem = match class {
+            Plain::Text => return true,
+            _ if secret => Problem::WrongType {
+                expected: "text",
+                found: class.noun().to_owned(),
+                remedy: Some("put it in quotes".to_owned()),
+            },
+            Plain::Ambiguous => Problem::Ambiguous(text.shown.clone()),
+            _ => Problem::WrongType {
+                expected: "text",
+                found: class.described(&text.shown),
+                remedy: (class != Plain::Null)
+                    .then(|| format!("put it in quotes: \"{}\"", text.shown)),
+            },
+        };
+        self.report(&found.at, problem);
+        false
+    }
+
+    /// `true` or `false`.
+    pub(crate) fn flag(&mut self, map: &Map<'_>, field: &Field) -> Option<Found<bool>> {
+        let found = self.scalar(map, field)?;
+        let text = &found.value;
+        let value = match text.value.as_str() {
+            "true" => Some(true),
+            "false" => Some(false),
+            _ => None,
+        };
+        if let Some(value) = value.filter(|_| text.plain || text.substituted()) {
+            return Some(Found {
+                value,
+                at: found.at,
+            });
+        }
+        let described = if text.plain {
+            text.class().described(&text.shown)
+        } else {
+            format!("the text \"{}\"", text.shown)
+        };
+        let remedy = Some("write true or false, without quotes".to_owned());
+        self.wrong_type(&found.at, "true or false", described, remedy);
+        None
+    }
+
+    /// A whole number within its field's bounds.
+    pub(crate) fn count(&mut self, map: &Map<'_>, field: &Field) -> Option<Found<u64>> {
+        let Kind::Count { min, max } = field.kind else {
+            return None;
+        };
+        let found = self.scalar(map, field)?;
+        let text = &found.value;
+        let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        let leading_zero = text.value.len() > 1 && text.value.starts_with('0');
+        if digits(&text.value) && !leading_zero && (text.plain || text.substituted()) {
+            // More digits than a u64 has are out of every range.
+            let value = text.value.parse().unwrap_or(u64::MAX);
+            if (min..=max).contains(&value) {
+                return Some(Found {
+                    value,
+                    at: found.at,
+                });
+            }
+            let problem = Problem::OutOfRange {
+                found: format!("`{}`", text.shown),
+                min: min.to_string(),
+                max: max.to_string(),
+            };
+            self.report(&found.at, problem);
+            return None;
+        }
+        let without = text.shown.replace('_', "");
+        let remedy = if !text.plain && digits(&text.value) {
+            Some("remove the quotes".to_owned())
+        } else if digits(&without) && !without.starts_with('0') {
+            Some(format!("write {without}"))
+        } else if leading_zero && digits(&text.value) {
+            Some("write it without the leading zero: some read it as octal".to_owned())
+        } else {
+            None
+        };
+        let described = if text.plain {
+            text.class().described(&text.shown)
+        } else {
+            format!("the text \"{}\"", text.shown)
+        };
+        self.wrong_type(&found.at, "a whole number", described, remedy);
+        None
+    }
+
+    /// A duration within its field's bounds.
+    pub(crate) fn duration(&mut self, map: &Map<'_>, field: &Field) -> Option<Found<Duration>> {
+        let Kind::Duration { min, max } = field.kind else {
+            return None;
+        };
+        self.quantity(map, field, "a duration", "30s, 250ms or 1h30m", |text| {
+            let value = quantity::duration(text)?;
+            let within = quantity::duration(min)? <= value && value <= quantity::duration(max)?;
+            Ok(within.then_some(value))
+        })
+    }
+
+    /// A number of bytes within its field's bounds.
+    pub(crate) fn size(&mut self, map: &Map<'_>, field: &Field) -> Option<Found<u64>> {
+        let Kind::Size { min, max } = field.kind else {
+            return None;
+        };
+        self.quantity(map, field, "a size", "64 KiB or 8 MiB", |text| {
+            let value = quantity::size(text)?;
+            let within = quantity::size(min)? <= value && value <= quantity::size(max)?;
+            Ok(within.then_some(value))
+        })
+    }
+
+    fn quantity<T>(
+        &mut self,
+        map: &Map<'_>,
+        field: &Field,
+        what: &'static str,
+        example: &'static str,
+        parse: impl Fn(&str) -> Result<Option<T>, NotAQuantity>,
+    ) -> Option<Found<T>> {
+        let (Kind::Duration { min, max } | Kind::Size { min, max }) = field.kind else {
+            return None;
+        };
+        let found = self.scalar(map, field)?;
+        let quoted = format!("`{}`", found.value.shown);
+        let out_of_range = || Problem::OutOfRange {
+            found: quoted.clone(),
+            min: min.to_owned(),
+            max: max.to_owned(),
+        };
+        let problem = match parse(&found.value.value) {
+            Ok(Some(value)) => {
+                return Some(Found {
+                    value,
+                    at: found.at,
+                });
+            }
+            Ok(None) | Err(NotAQuantity::TooMuch) => out_of_range(),
+            Err(NotAQuantity::Bare) => {
+                let shown = &found.value.shown;
+                let bytes = shown.parse().ok().filter(|_| what == "a size");
+                Problem::BareNumber {
+                    what,
+                    found: shown.clone(),
+                    example: bytes.map_or_else(|| format!("{shown}s"), quantity::show_size),
+                }
+            }
+            Err(NotAQuantity::Form) if found.value.class() == Plain::Null => Problem::WrongType {
+                expected: what,
+                found: "nothing".to_owned(),
+                remedy: Some(format!("write it like {example}")),
+            },
+            Err(NotAQuantity::Form) => Problem::BadQuantity {
+                what,
+                found: quoted,
+                example,
+            },
+        };
+        self.report(&found.at, problem);
+        None
+    }
+
+    /// One of the words that the field takes.
+    pub(crate) fn choice(&mut self, map: &Map<'_>, field: &Field) -> Option<Found<&'static str>> {
+        let Kind::Choice(words) = field.kind else {
+            return None;
+        };
+        let found = self.scalar(map, field)?;
+        let text = &found.value;
+        if let Some((word, _)) = words.iter().find(|(word, _)| *word == text.value) {
+            return Some(Found {
+                value: word,
+                at: found.at,
+            });
+        }
+        let possible: Vec<&'static str> = words.iter().map(|(word, _)| *word).collect();
+        let problem = Problem::NotOneOf {
+            found: text.class().described(&text.shown),
+            nearest: nearest(&text.value, possible.iter()).copied(),
+            possible,
+        };
+        self.report(&found.at, problem);
+        None
+    }
+
+    /// The field's scalar or its default; `None` when there is neither, or something else.
+    fn scalar(&mut self, map: &Map<'_>, field: &Field) -> Option<Found<Text>> {
+        match (map.entry(field), field.presence) {
+            (Some(entry), _) => self.node_text(&entry.node, map.value_at(entry)),
+            (None, Presence::Default(text)) => Some(Found {
+                value: Text {
+                    value: text.to_owned(),
+                    shown: text.to_owned(),
+                    plain: true,
+                    verbatim_at: None,
+                },
+                at: map.key(field),
+            }),
+            (None, _) => None,
+        }
+    }
+
+    fn node_text(&mut self, node: &Node, at: At) -> Option<Found<Text>> {
+        let in_file = self.source.text().get(node.span.clone());
+        let in_file = in_file.unwrap_or_default();
+        let Value::Scalar { text, plain } = &node.value else {
+            let remedy = in_file.starts_with(['{', '[']).then(|| {
+                "put it in quotes if it is meant as text: `{` and `[` mean something to YAML"
+                    .to_owned()
+            });
+            self.wrong_type(&at, "a single value", describe(node), remedy);
+            return None;
+        };
+        let verbatim_at = if in_file == text {
+            Some(node.span.start)
+        } else if in_file.get(1..in_file.len().saturating_sub(1)) == Some(text) {
+            Some(node.span.start + 1)
+        } else {
+            None
+        };
+        let mut found = Found {
+            value: Text {
+                value: text.clone(),
+                shown: text.clone(),
+                plain: *plain,
+                verbatim_at,
+            },
+            at,
+        };
+        match substitute(text, self.host) {
+            Ok(None) => Some(found),
+            Ok(Some(value)) => {
+                found.value.value = value;
+                found.value.verbatim_at = None;
+                Some(found)
+            }
+            Err((range, problem)) => {
+                self.report(&found.part(range.start, range.end), problem);
+                None
+            }
+        }
+    }
+}
