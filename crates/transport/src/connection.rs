@@ -24,17 +24,16 @@ const MAX_WINDOW: u16 = 256;
 const BATCH: usize = 128;
 /// Topic aliases that a broker may use towards us; the library resolves them.
 const TOPIC_ALIASES: u16 = 64;
-/// How long saying goodbye may take.
-const GOODBYE: Duration = Duration::from_secs(2);
+/// How long each way of saying goodbye may take.
+const GOODBYE: Duration = Duration::from_secs(1);
 
-/// What follows a connection's events. Everything is called from the connection's own task.
+/// What follows a connection's events. Everything is called from the connection's own task, and
+/// dropped when nothing will come any more; the library then still holds what is unanswered.
 pub(crate) trait Handler: Send + 'static {
     /// The CONNACK has come; nothing after it has been looked at yet.
     fn connected(&mut self, welcome: &Welcome);
     /// Something came or went.
     fn handle(&mut self, event: Event) -> impl Future<Output = ()> + Send;
-    /// Nothing will come any more. The library still holds what is unanswered.
-    fn ended(&mut self);
 }
 
 /// What a connection is for.
@@ -132,6 +131,7 @@ impl Connection {
         let task = drive(event_loop, handler, welcomed, window);
         let mut driver = Driver {
             task: tokio::spawn(task),
+            over: false,
             witness,
         };
         match welcome.await {
@@ -151,14 +151,24 @@ impl Connection {
 
     /// Says goodbye after what has been handed to the library, and waits for the end.
     pub(crate) async fn goodbye(mut self) {
-        // A connection that has just ended needs no goodbye, and one that does not take it in
-        // time is dropped: either way it is over.
-        let _ = timeout(GOODBYE, async {
-            if self.client.disconnect().await.is_ok() {
-                self.driver.ended().await;
-            }
-        })
-        .await;
+        // The library sends the first only when nothing is unanswered, the second at once. A
+        // connection that has just ended, or that takes neither, is dropped: it is over anyway.
+        let in_its_turn = timeout(GOODBYE, async {
+            self.client.disconnect().await.is_ok() && self.driver.is_over().await
+        });
+        if !in_its_turn.await.unwrap_or(false) {
+            let _ = timeout(GOODBYE, async {
+                self.client.disconnect_now().await.is_ok() && self.driver.is_over().await
+            })
+            .await;
+        }
+        self.abandon().await;
+    }
+
+    /// Drops the connection, and ends when nothing of it is left.
+    pub(crate) async fn abandon(mut self) {
+        self.driver.task.abort();
+        self.driver.is_over().await;
     }
 }
 
@@ -166,12 +176,25 @@ impl Connection {
 #[derive(Debug)]
 struct Driver {
     task: JoinHandle<ConnectionError>,
+    /// The task has been awaited to its end.
+    over: bool,
     witness: Arc<Witness>,
 }
 
 impl Driver {
+    /// Waits for the end, as often as asked.
+    async fn is_over(&mut self) -> bool {
+        if !self.over {
+            self.ended().await;
+        }
+        true
+    }
+
+    /// Waits for the end; to be called no more once it has returned.
     async fn ended(&mut self) -> Ending {
-        let error = match (&mut self.task).await {
+        let result = (&mut self.task).await;
+        self.over = true;
+        let error = match result {
             Ok(error) => error,
             Err(error) => return Ending::Task(error),
         };
@@ -193,6 +216,7 @@ impl Drop for Driver {
     }
 }
 
+/// However this ends, `handler` is dropped before `event_loop`: the later argument goes first.
 async fn drive<H: Handler>(
     mut event_loop: EventLoop,
     mut handler: H,
@@ -200,7 +224,7 @@ async fn drive<H: Handler>(
     window: u16,
 ) -> ConnectionError {
     let mut welcomed = Some(welcomed);
-    let error = loop {
+    loop {
         match event_loop.poll().await {
             Ok(Event::Incoming(Packet::ConnAck(connack))) => {
                 // What is stored is read once, while connecting; saved it would be after every
@@ -214,11 +238,9 @@ async fn drive<H: Handler>(
                 }
             }
             Ok(event) => handler.handle(event).await,
-            Err(error) => break error,
+            Err(error) => return error,
         }
-    };
-    handler.ended();
-    error
+    }
 }
 
 fn options(

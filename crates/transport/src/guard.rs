@@ -255,3 +255,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
 fn copy(error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), error.to_string())
 }
+
+#[cfg(test)]
+mod tests;

@@ -74,7 +74,6 @@ struct Shared {
     state: Seen<SourceState>,
     inbox: Inbox,
     releasing: Arc<Releasing>,
-    left: Arc<Notify>,
     refused: Mutex<Vec<RefusedSubscription>>,
 }
 
@@ -113,7 +112,6 @@ impl Reader {
             state: Seen::new(SourceState::Down),
             inbox: Inbox::new(QOS0_ROOM),
             releasing: Arc::default(),
-            left: Arc::default(),
             refused: Mutex::default(),
         });
         let cancel = CancellationToken::new();
@@ -223,6 +221,7 @@ async fn connect_and_serve(
     let room = usize::from(shared.config.receive_maximum.get());
     loop {
         let first = lifecycle.next_epoch() == 1;
+        let left = Arc::new(Notify::new());
         let opening = async {
             shared.inbox.at_most(room).await;
             let purpose = Purpose::Read {
@@ -234,7 +233,7 @@ async fn connect_and_serve(
                     Box::new(client.clone()),
                     Arc::clone(&shared.releasing),
                     Arc::clone(&shared.counters),
-                    Arc::clone(&shared.left),
+                    Arc::clone(&left),
                 );
                 Receiving::new(Arc::clone(shared), Arc::new(acks), marker, first)
             })
@@ -247,8 +246,7 @@ async fn connect_and_serve(
         let delay = match opened {
             Ok(connection) => {
                 lifecycle.connected(&connection.welcome);
-                let ending = serve(shared, connection, cancel).await;
-                shared.state.set(SourceState::Down);
+                let ending = serve(shared, connection, &left, cancel).await;
                 lifecycle.ended(&ending)
             }
             Err(ending) => lifecycle.failed(&ending),
@@ -264,23 +262,25 @@ async fn connect_and_serve(
 async fn serve(
     shared: &Arc<Shared>,
     mut connection: Connection,
+    left: &Notify,
     cancel: &CancellationToken,
 ) -> Ending {
     let client = connection.client.clone();
     let again = async {
         let not_before = Instant::now() + shared.tuning.leave_pacing;
-        loop {
-            shared.left.notified().await;
-            sleep_until(not_before).await;
+        left.notified().await;
+        if shared.keep().is_none() {
             // A session that is not kept has nothing to send again.
-            if shared.keep().is_some() {
-                return;
-            }
+            std::future::pending::<()>().await;
         }
+        sleep_until(not_before).await;
     };
     tokio::select! {
         ending = connection.ended() => ending,
-        ending = subscribing::keep_subscribed(shared, &client) => ending,
+        ending = subscribing::keep_subscribed(shared, &client) => {
+            connection.abandon().await;
+            ending
+        }
         () = again => {
             connection.goodbye().await;
             Ending::Closed

@@ -27,6 +27,9 @@ use crate::{SessionConfig, SessionStats};
 use in_flight::InFlight;
 use live::{Live, Publishing};
 
+/// How long a writer that closes waits for answers.
+const LAST_ANSWERS: Duration = Duration::from_secs(5);
+
 /// Under which client id a writer connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriterIdentity {
@@ -204,6 +207,7 @@ async fn serve(
     in_flight: &InFlight,
     cancel: &CancellationToken,
 ) -> Ending {
+    let live = shared.live();
     let patience = shared.config.answer_timeout;
     let (shortest, longest) = (Duration::from_millis(10), Duration::from_secs(5));
     let mut watch = interval((patience / 4).clamp(shortest, longest));
@@ -212,30 +216,24 @@ async fn serve(
         tokio::select! {
             ending = connection.ended() => break ending,
             () = cancel.cancelled() => {
-                if let Some(live) = shared.live() {
+                if let Some(live) = &live {
                     // Whether all is answered or time is up: what is not, ends unanswered.
-                    let _ = timeout(patience, live.answered()).await;
+                    let _ = timeout(patience.min(LAST_ANSWERS), live.answered()).await;
                 }
-                shared.down();
                 connection.goodbye().await;
-                return Ending::Closed;
+                break Ending::Closed;
             }
             _ = watch.tick() => {
                 if in_flight.oldest().is_some_and(|waited| waited > patience) {
                     shared.counters.answer_timeouts.add(1);
+                    connection.abandon().await;
                     break Ending::Unanswered { what: "PUBLISH", after: patience };
                 }
             }
         }
     };
-    // The link is down before the connection, and with it every pending answer, is dropped.
-    shared.down();
-    drop(connection);
-    ending
-}
-
-impl Shared {
-    fn down(&self) {
-        live::take_down(&self.link, &self.live);
+    if let Some(live) = live {
+        live.over().await;
     }
+    ending
 }

@@ -265,6 +265,25 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        #[test]
+        fn i25_any_bytes_cut_anywhere_come_to_the_same_and_never_panic(
+            bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200),
+            // Types that are looked at, with a plausible length, more often than chance has them.
+            kind in 2_u8..15,
+            length in 0_u8..40,
+            piece in 1_usize..20,
+        ) {
+            let mut bytes = bytes;
+            bytes.splice(0..0, [kind << 4, length]);
+            let (mut first, _, _) = screen(100);
+            let (mut second, _, _) = screen(100);
+            let whole = through(&mut first, &bytes, bytes.len());
+            let pieces = through(&mut second, &bytes, piece);
+            proptest::prop_assert_eq!(whole, pieces);
+        }
+    }
+
     #[test]
     fn a_packet_that_is_too_large_is_found_out_by_its_header_alone() {
         let (mut screen, _, _) = screen(100);

@@ -21,15 +21,17 @@ pub(super) struct Receiving {
     marker: Marker,
     /// Whether this is the first connection of this process.
     first: bool,
-    /// How long a QoS 0 message may hold up the connection.
-    patience: Duration,
+    /// How long the connection was held up for want of room, and since when that is counted.
+    waited: Duration,
+    waits_since: Duration,
     announced_invalid: bool,
 }
 
 impl Receiving {
     pub(super) fn new(shared: Arc<Shared>, acks: Arc<Acks>, marker: Marker, first: bool) -> Self {
         Self {
-            patience: shared.config.keep_alive / 2,
+            waited: Duration::ZERO,
+            waits_since: shared.clock.monotonic(),
             shared,
             acks,
             marker,
@@ -73,9 +75,23 @@ impl Receiving {
             redelivered: dup,
             acknowledge: receipt,
         };
-        if !self.shared.inbox.push(delivery, self.patience).await {
+        if !self.push(delivery).await {
             self.shared.counters.dropped_qos0.add(1);
         }
+    }
+
+    /// Hands a delivery on. Waiting for room is bounded over all messages together: while we
+    /// wait no ping is sent, and for the broker we are gone after one and a half keep-alives.
+    async fn push(&mut self, delivery: Delivery) -> bool {
+        let shared = &self.shared;
+        let before = shared.clock.monotonic();
+        if before.saturating_sub(self.waits_since) >= shared.config.keep_alive {
+            (self.waits_since, self.waited) = (before, Duration::ZERO);
+        }
+        let patience = (shared.config.keep_alive / 2).saturating_sub(self.waited);
+        let taken = shared.inbox.push(delivery, patience).await;
+        self.waited += shared.clock.monotonic().saturating_sub(before);
+        taken
     }
 
     /// A topic that is none: nothing can be done with it but to take it from the broker.
@@ -125,8 +141,10 @@ impl Handler for Receiving {
             _ => {}
         }
     }
+}
 
-    fn ended(&mut self) {
+impl Drop for Receiving {
+    fn drop(&mut self) {
         self.acks.end();
         self.shared.state.set(SourceState::Down);
     }

@@ -129,6 +129,12 @@ impl Live {
         let _ = self.window.acquire_many(u32::from(places)).await;
     }
 
+    /// Ends when nobody's answer is outstanding any more; the connection has ended before.
+    pub(super) async fn over(&self) {
+        self.abandoned.close();
+        self.abandoned.wait().await;
+    }
+
     fn answer(&self, number: u64, result: Result<PublishResult, PublishNoticeError>) -> Answer {
         let unanswered = || {
             self.counters.unanswered.add(1);
@@ -178,7 +184,6 @@ pub(super) fn take_down(link: &LinkState, live: &Mutex<Option<Arc<Live>>>) {
     let live = live.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(live) = live {
         live.window.close();
-        live.abandoned.close();
     }
     link.set(Link::Down);
 }
@@ -280,8 +285,11 @@ impl Handler for Publishing {
             _ => {}
         }
     }
+}
 
-    fn ended(&mut self) {
+impl Drop for Publishing {
+    /// The link is down before the library drops the claims on its answers.
+    fn drop(&mut self) {
         take_down(&self.link, &self.current);
     }
 }

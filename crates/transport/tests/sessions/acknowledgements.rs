@@ -249,3 +249,48 @@ async fn what_the_bridge_does_not_acknowledge_holds_the_broker_back() {
         assert_eq!(within("next", take(&reader)).await.payload, vec![n]);
     }
 }
+
+#[tokio::test]
+async fn what_was_left_on_a_connection_that_is_lost_ends_no_other() {
+    let broker = ScriptedBroker::behaving(sending(numbered(2, 1))).await;
+    let proxy = Proxy::start(broker.port()).await;
+    let tuning = ReaderTuning {
+        leave_pacing: Duration::from_millis(150),
+        ..ReaderTuning::default()
+    };
+    let reader = Reader::start_tuned(
+        config(proxy.port(), "r"),
+        vec![subscription("t", QoS::AtLeastOnce)],
+        clock(),
+        tuning,
+    );
+    drop(receive(&reader, 2).await);
+    proxy.cut(Cut::Reset);
+    for delivery in receive(&reader, 2).await {
+        delivery.acknowledge.settled();
+    }
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    assert_eq!(reader.stats().connects, 2);
+}
+
+#[tokio::test]
+async fn a_flood_that_nobody_takes_neither_ends_the_connection_nor_grows_without_bound() {
+    let broker = Mosquitto::start().await;
+    let mut settings = config(broker.port(), "r");
+    settings.keep_alive = Duration::from_secs(2);
+    let reader = reader(settings, "t");
+    subscribed(&reader).await;
+    let mut source = RawClient::connect(broker.port(), "source").await.unwrap();
+    let flood = (0..10_000).map(|n: u32| Publish::new("t", n.to_string()).qos(0));
+    assert!(source.publish_all(flood, 1000).await.lost.is_none());
+    wait_until("some are dropped", DEADLINE, || {
+        reader.stats().dropped_qos0 > 1000
+    })
+    .await;
+    // Past one and a half keep-alives the broker would have given us up.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_eq!(reader.stats().connects, 1);
+    for n in 0..4096 {
+        assert_eq!(take(&reader).await.payload, n.to_string());
+    }
+}
