@@ -80,6 +80,26 @@ struct State {
     taken: u64,
 }
 
+impl State {
+    /// Nothing on its way to the store, and nothing that waits for it.
+    fn is_clear(&self) -> bool {
+        self.held.is_empty() && self.outstanding == 0 && self.failed.is_empty()
+    }
+
+    /// Messages go to the store from now on, and so do those that the worker has not taken.
+    fn line_up(&mut self) {
+        if !self.live {
+            return;
+        }
+        self.live = false;
+        let waiting = self.inbox.drain(..).map(|job| Parcel {
+            job,
+            placement: Placement::Queue,
+        });
+        self.held.extend(waiting);
+    }
+}
+
 /// A put that was made, and whom to tell about it.
 #[derive(Debug)]
 struct Posted {
@@ -162,13 +182,15 @@ impl Lane {
         job
     }
 
-    /// Whether anything that arrived is with the worker or on its way to the store.
+    /// Whether nothing that arrived waits for the worker or is on its way to the store.
     pub(crate) fn is_settled(&self) -> bool {
         let state = self.lock();
-        state.inbox.is_empty()
-            && state.held.is_empty()
-            && state.outstanding == 0
-            && state.failed.is_empty()
+        state.inbox.is_empty() && state.is_clear()
+    }
+
+    /// Whether nothing is on its way to the store, or waits for it.
+    pub(crate) fn is_clear(&self) -> bool {
+        self.lock().is_clear()
     }
 
     /// From now on messages are handed to the worker, if that keeps the order: nothing may be
@@ -335,6 +357,10 @@ impl Lane {
             }
             Err(failure) if failure.is_transient() => {
                 self.metrics.store_failures.inc();
+                if parcel.placement == Placement::Queue {
+                    // What has come since was to follow the queue: it lines up behind this one.
+                    state.line_up();
+                }
                 if state.failures == 0 && *failure != StoreError::Behind {
                     error!(
                         event = "store_failed",

@@ -63,6 +63,8 @@ pub(crate) enum Event {
     Resolved,
     /// The queue is empty.
     Drained,
+    /// The queue is not empty, though it was.
+    Queued,
     /// Time has passed.
     Tick,
 }
@@ -82,7 +84,7 @@ impl Phase {
                     then: Next::LinkDown,
                 }
             }
-            (Self::Replaying | Self::Live, Event::Unanswered) => {
+            (Self::Replaying | Self::Live, Event::Unanswered) | (Self::Live, Event::Queued) => {
                 Self::Recalling { then: Next::Replay }
             }
             (Self::Replaying | Self::Live, Event::RefusedForNow { until }) => Self::Recalling {
@@ -157,13 +159,13 @@ mod tests {
 
     #[test]
     fn every_state_answers_every_event() {
-        use Event::{Drained, LinkDown, LinkUp, Resolved, Tick, Unanswered};
+        use Event::{Drained, LinkDown, LinkUp, Queued, Resolved, Tick, Unanswered};
         let events = [
             LinkUp, LinkDown, Unanswered, REFUSED, Resolved, Drained, Tick,
         ];
         let (down, replaying, live) = (Phase::LinkDown, Phase::Replaying, Phase::Live);
         for (phase, expected) in [
-            (down, [replaying, down, down, down, down, down, down]),
+            (down, [replaying, down, down, down, down, down, down, down]),
             (
                 replaying,
                 [
@@ -173,6 +175,7 @@ mod tests {
                     RECALL_BLOCK,
                     replaying,
                     live,
+                    replaying,
                     replaying,
                 ],
             ),
@@ -186,6 +189,7 @@ mod tests {
                     live,
                     live,
                     live,
+                    RECALL_REPLAY,
                 ],
             ),
             (
@@ -196,6 +200,7 @@ mod tests {
                     RECALL_DOWN,
                     RECALL_DOWN,
                     down,
+                    RECALL_DOWN,
                     RECALL_DOWN,
                     RECALL_DOWN,
                 ],
@@ -210,6 +215,7 @@ mod tests {
                     replaying,
                     RECALL_REPLAY,
                     RECALL_REPLAY,
+                    RECALL_REPLAY,
                 ],
             ),
             (
@@ -222,11 +228,14 @@ mod tests {
                     BLOCKED,
                     RECALL_BLOCK,
                     RECALL_BLOCK,
+                    RECALL_BLOCK,
                 ],
             ),
             (
                 BLOCKED,
-                [replaying, down, BLOCKED, BLOCKED, BLOCKED, BLOCKED, BLOCKED],
+                [
+                    replaying, down, BLOCKED, BLOCKED, BLOCKED, BLOCKED, BLOCKED, BLOCKED,
+                ],
             ),
         ] {
             for (event, expected) in events.into_iter().zip(expected) {

@@ -99,7 +99,7 @@ pub struct BindingStatus {
     pub blocked: bool,
     /// What waits.
     pub usage: Usage,
-    /// Messages that were given to it and have not settled.
+    /// Messages that are under way, or have not settled.
     pub open: u64,
 }
 

@@ -143,9 +143,9 @@ impl Worker<'_> {
                     self.link_is(link);
                     link_change = self.sink.changed(link);
                 }
-                () = self.lane.wake.notified() => self.pass.ring(),
+                () = self.lane.wake.notified() => self.ring(),
                 () = self.context.stopping.cancelled(), if !self.context.stopping.is_cancelled() => {}
-                () = tokio::time::sleep(until.saturating_sub(now)) => self.pass.ring(),
+                () = tokio::time::sleep(until.saturating_sub(now)) => self.ring(),
             }
         }
     }
@@ -173,6 +173,14 @@ impl Worker<'_> {
     fn settle_the_past(&mut self) {
         let now = self.context.clock.monotonic();
         self.on(Event::Tick);
+        if self.phase == Phase::LinkDown {
+            // A message that found no connection may be heard of after the connection that
+            // followed: whoever waits for a link looks at it.
+            let link = self.sink.link();
+            if link.is_up() {
+                self.link_is(link);
+            }
+        }
         if matches!(self.phase, Phase::Recalling { .. })
             && self.under_way.is_empty()
             && self.admission.is_none()
@@ -278,7 +286,7 @@ impl Worker<'_> {
             }
             // While the rest of the queue drains, what arrives already waits in memory behind it:
             // under steady traffic a queue that everything still goes through is never empty.
-            if !stopping && self.lane.go_live(HAND_OVER) {
+            if !stopping && self.lane.go_live(HAND_OVER) && self.lane.is_clear() {
                 let usage = self.lane.store.usage(&self.lane.key);
                 if self.pass.is_over(&usage) {
                     self.on(Event::Drained);
@@ -352,6 +360,17 @@ impl Worker<'_> {
                 error = %failure,
                 "a queued message cannot be read; it stays, and the others go on"
             );
+        }
+    }
+
+    /// There may be something new: in the queue as well, where others can put a message.
+    fn ring(&mut self) {
+        self.pass.ring();
+        if self.phase == Phase::Live {
+            let usage = self.lane.store.usage(&self.lane.key);
+            if !self.pass.is_over(&usage) {
+                self.on(Event::Queued);
+            }
         }
     }
 

@@ -33,7 +33,7 @@ async fn i13_drop_newest_counts_what_it_drops() {
     );
     fixture.go_live().await;
     assert_eq!(fixture.sink().accepted(), (0..10).collect::<Vec<_>>());
-    fixture.ledger_balances(0);
+    fixture.ledger_balances(0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -53,7 +53,7 @@ async fn case_6_drop_oldest_holds_its_limit_from_the_first_moment() {
     );
     fixture.go_live().await;
     assert_eq!(fixture.sink().accepted(), (40..50).collect::<Vec<_>>());
-    fixture.ledger_balances(0);
+    fixture.ledger_balances(0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -73,7 +73,7 @@ async fn a_store_that_fails_holds_everything_in_order_and_acknowledges_nothing()
     fixture.acknowledges(205).await;
     fixture.go_live().await;
     assert_eq!(fixture.sink().accepted(), (0..205).collect::<Vec<_>>());
-    fixture.ledger_balances(0);
+    fixture.ledger_balances(0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -116,6 +116,6 @@ async fn i20_a_dead_letter_that_cannot_be_written_is_held_until_it_can() {
         .await;
         fixture.acknowledges(2).await;
         wait_until("quiet", || fixture.binding(0).open == 0).await;
-        fixture.ledger_balances(0);
+        fixture.ledger_balances(0).await;
     }
 }

@@ -554,20 +554,20 @@ impl Fixture {
             .get_metric()
             .iter()
             .filter(wanted)
-            .map(|m| m.get_counter().value() + m.get_gauge().value());
+            .map(|m| m.get_counter().get_value() + m.get_gauge().get_value());
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let value = values.sum::<f64>() as u64;
         value
     }
 
     /// I24: what a binding was given is somewhere, each message in one place.
-    pub(crate) fn ledger_balances(&self, binding: usize) {
+    pub(crate) async fn ledger_balances(&self, binding: usize) {
+        wait_until("quiet", || self.binding(binding).open == 0).await;
         let of = |metric| self.metric(metric, binding, None);
         let status = self.binding(binding);
         let waiting = status.usage.queue.entries
             + status.usage.deferred.entries
             + status.usage.dead_letters.entries;
-        assert_eq!(status.open, 0, "not quiet");
         assert_eq!(
             of("received_total") + of("carried_over"),
             of("delivered_total") + waiting + of("dropped_total") + of("left_at_source_total"),

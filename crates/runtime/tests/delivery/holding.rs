@@ -23,7 +23,7 @@ async fn direct_hold_waits_for_the_link_and_never_stores() {
         fixture.store.puts.load(std::sync::atomic::Ordering::SeqCst),
         0
     );
-    fixture.ledger_balances(0);
+    fixture.ledger_balances(0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -39,7 +39,7 @@ async fn direct_hold_sends_again_what_was_lost_in_order() {
     fixture.sink().connect();
     fixture.acknowledges(25).await;
     assert_eq!(fixture.sink().accepted(), (0..25).collect::<Vec<_>>());
-    fixture.ledger_balances(0);
+    fixture.ledger_balances(0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -50,7 +50,7 @@ async fn direct_hold_leaves_with_the_source_what_it_cannot_deliver_in_time() {
     assert_eq!(fixture.source.acknowledged(), []);
     assert_eq!(fixture.depth(0), 0);
     assert_eq!(fixture.metric("left_at_source_total", 0, None), 3);
-    fixture.ledger_balances(0);
+    fixture.ledger_balances(0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -61,7 +61,7 @@ async fn direct_hold_keeps_a_dead_letter_of_what_is_refused_for_good() {
     fixture.source.arrive("t");
     fixture.acknowledges(1).await;
     assert_eq!(fixture.binding(0).usage.dead_letters.entries, 1);
-    fixture.ledger_balances(0);
+    fixture.ledger_balances(0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -22,7 +22,7 @@ async fn what_arrives_is_delivered_in_order_and_acknowledged() {
         fixture.store.puts.load(std::sync::atomic::Ordering::SeqCst),
         0
     );
-    fixture.ledger_balances(0);
+    fixture.ledger_balances(0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -78,7 +78,7 @@ async fn i04_a_refusal_on_the_live_path_is_a_dead_letter_at_once() {
     let kept = kept.await.unwrap();
     let info = kept[0].dead_letter.as_ref().unwrap();
     assert_eq!(info.reason_string.as_deref(), Some("because"));
-    fixture.ledger_balances(0);
+    fixture.ledger_balances(0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -100,7 +100,7 @@ async fn a_refusal_for_now_on_the_live_path_is_queued_and_offered_again() {
     wait_until("all delivered", || fixture.sink().accepted().len() == 3).await;
     assert_eq!(fixture.binding(0).usage.dead_letters.entries, 0);
     fixture.is_in(0, "live").await;
-    fixture.ledger_balances(0);
+    fixture.ledger_balances(0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -157,7 +157,7 @@ async fn a_message_that_came_expired_is_dropped_or_kept_by_policy() {
             dropped
         );
         assert_eq!(fixture.binding(0).usage.dead_letters.entries, dead);
-        fixture.ledger_balances(0);
+        fixture.ledger_balances(0).await;
     }
 }
 

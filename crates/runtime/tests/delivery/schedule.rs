@@ -57,19 +57,20 @@ async fn run(seed: u64, mode: DeliveryMode) {
         sink.policy(|_| Reply::Accept);
         sink.release();
     }
-    wait_until("everything has settled", || {
+    wait_until(&format!("seed {seed}: everything has settled"), || {
         for sink in &fixture.sinks {
             sink.release();
             if !bridge_core::Sink::link(&**sink).is_up() {
                 sink.connect();
             }
         }
-        (0..2).all(|n| fixture.binding(n).open == 0 && fixture.depth(n) == 0)
+        let settled = |n| fixture.binding(n).open == 0 && fixture.depth(n) == 0;
+        (0..2).all(settled)
     })
     .await;
     assert_eq!(fixture.source.acknowledged().len(), sent, "seed {seed}");
     for (n, sink) in fixture.sinks.iter().enumerate() {
-        fixture.ledger_balances(n);
+        fixture.ledger_balances(n).await;
         let accepted = sink.accepted();
         let different: HashSet<_> = accepted.iter().collect();
         let dead = fixture.binding(n).usage.dead_letters.entries;
