@@ -28,7 +28,7 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_
 pub(crate) struct Service {
     runtime: Runtime,
     observed: Arc<Observation>,
-    journal: Journal,
+    journal: Arc<Journal>,
     drain_timeout: Duration,
     monitor: Option<Listening>,
 }
@@ -58,7 +58,7 @@ impl Service {
             routes: config.routes.clone(),
             sources: dynamic(&readers, |reader| reader as Arc<dyn Source>),
             sinks: dynamic(&writers, |writer| writer as Arc<dyn Sink>),
-            store: Arc::new(journal.clone()),
+            store: journal.clone(),
             clock,
             registry: registry.clone(),
             backoff,
@@ -179,7 +179,7 @@ impl Observed for Observation {
     }
 }
 
-async fn open_journal(config: &Config) -> anyhow::Result<(Journal, u64)> {
+async fn open_journal(config: &Config) -> anyhow::Result<(Arc<Journal>, u64)> {
     let options = bridge_queue::JournalOptions {
         segment_bytes: config.journal.segment_size,
         ..bridge_queue::JournalOptions::default()
@@ -205,7 +205,7 @@ async fn open_journal(config: &Config) -> anyhow::Result<(Journal, u64)> {
         records = report.records,
         "the journal is open"
     );
-    Ok((journal, report.lost_records()))
+    Ok((Arc::new(journal), report.lost_records()))
 }
 
 /// Says what waits at bindings that the configuration does not name: it is kept, and not sent.
