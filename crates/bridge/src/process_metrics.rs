@@ -1,20 +1,45 @@
 //! The metrics that only the whole process can tell: its build, its sessions, its journal.
 
 use bridge_core::Name;
+use bridge_queue::JournalStats;
 use bridge_transport::SessionStats;
-use prometheus::{IntCounterVec, IntGaugeVec, Opts, Registry};
+use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
 /// What a session's counters are called, in which order [`values`] gives them.
 const SESSION_COUNTERS: [(&str, &str); 12] = [
     ("connects_total", "Connections that were established."),
-    ("connect_failures_total", "Attempts that led to no connection."),
-    ("connection_losses_total", "Established connections that ended without our wish."),
-    ("takeover_total", "Times that another client connected with our client id (0x8E)."),
-    ("lost_total", "Reconnects at which the broker no longer had the session."),
-    ("answer_timeouts_total", "Connections given up because a publish went unanswered."),
-    ("invalid_topics_total", "Messages received with an impossible topic, and set aside."),
-    ("qos0_dropped_total", "QoS 0 messages received and dropped for lack of room."),
-    ("late_acknowledgements_total", "Acknowledgements dropped because their connection was over."),
+    (
+        "connect_failures_total",
+        "Attempts that led to no connection.",
+    ),
+    (
+        "connection_losses_total",
+        "Established connections that ended without our wish.",
+    ),
+    (
+        "takeover_total",
+        "Times that another client connected with our client id (0x8E).",
+    ),
+    (
+        "lost_total",
+        "Reconnects at which the broker no longer had the session.",
+    ),
+    (
+        "answer_timeouts_total",
+        "Connections given up because a publish went unanswered.",
+    ),
+    (
+        "invalid_topics_total",
+        "Messages received with an impossible topic, and set aside.",
+    ),
+    (
+        "qos0_dropped_total",
+        "QoS 0 messages received and dropped for lack of room.",
+    ),
+    (
+        "late_acknowledgements_total",
+        "Acknowledgements dropped because their connection was over.",
+    ),
     ("published_total", "Messages admitted for publishing."),
     ("answered_total", "Answers received, refusals among them."),
     ("refused_total", "Answers that were refusals."),
@@ -37,11 +62,63 @@ fn values(stats: &SessionStats) -> [u64; SESSION_COUNTERS.len()] {
     ]
 }
 
+/// What the journal's numbers are called, in the order of [`journal_counts`].
+const JOURNAL_COUNTERS: [(&str, &str); 6] = [
+    ("written_bytes_total", "Bytes written."),
+    (
+        "copied_bytes_total",
+        "Bytes copied to free the rest of their segments.",
+    ),
+    ("syncs_total", "Times that data was made durable."),
+    ("records_total", "Records written."),
+    (
+        "write_failures_total",
+        "Times that writing failed, for whichever reason.",
+    ),
+    (
+        "sealed_segments_total",
+        "Segments given up on because a sync failed.",
+    ),
+];
+
+const fn journal_counts(stats: &JournalStats) -> [u64; JOURNAL_COUNTERS.len()] {
+    [
+        stats.written_bytes,
+        stats.copied_bytes,
+        stats.syncs,
+        stats.records,
+        stats.write_failures,
+        stats.sealed_segments,
+    ]
+}
+
+/// What the journal's gauges are called, in the order of [`journal_levels`].
+const JOURNAL_GAUGES: [(&str, &str); 4] = [
+    ("segments", "Files of the journal."),
+    ("bytes", "Bytes of these files."),
+    ("live_bytes", "Bytes of these files that are still needed."),
+    (
+        "full",
+        "1 while the disk was full at the latest attempt to store a message.",
+    ),
+];
+
+fn journal_levels(stats: &JournalStats) -> [u64; JOURNAL_GAUGES.len()] {
+    [
+        stats.segments,
+        stats.bytes,
+        stats.live_bytes,
+        u64::from(stats.full),
+    ]
+}
+
 /// The registered metrics.
 pub(crate) struct ProcessMetrics {
     connected: IntGaugeVec,
     refused_subscriptions: IntGaugeVec,
     counters: Vec<IntCounterVec>,
+    journal_counters: Vec<IntCounter>,
+    journal_gauges: Vec<IntGauge>,
 }
 
 impl ProcessMetrics {
@@ -49,11 +126,14 @@ impl ProcessMetrics {
     pub(crate) fn register(registry: &Registry, lost_records: u64) -> prometheus::Result<Self> {
         const SESSION: [&str; 2] = ["session", "role"];
         let info = IntGaugeVec::new(
-            Opts::new("bridge_build_info", "Always 1; the version is in the label."),
+            Opts::new(
+                "bridge_build_info",
+                "Always 1; the version is in the label.",
+            ),
             &["version"],
         )?;
         info.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
-        let lost = prometheus::IntGauge::new(
+        let lost = IntGauge::new(
             "bridge_journal_lost_records",
             "Records that were damaged on disk when the journal was opened.",
         )?;
@@ -72,7 +152,25 @@ impl ProcessMetrics {
             registry.register(Box::new(counter.clone()))?;
             Ok(counter)
         };
+        let journal_counter = |(name, help): (&str, &str)| -> prometheus::Result<IntCounter> {
+            let counter = IntCounter::new(format!("bridge_journal_{name}"), help)?;
+            registry.register(Box::new(counter.clone()))?;
+            Ok(counter)
+        };
+        let journal_gauge = |(name, help): (&str, &str)| -> prometheus::Result<IntGauge> {
+            let gauge = IntGauge::new(format!("bridge_journal_{name}"), help)?;
+            registry.register(Box::new(gauge.clone()))?;
+            Ok(gauge)
+        };
         Ok(Self {
+            journal_counters: JOURNAL_COUNTERS
+                .into_iter()
+                .map(journal_counter)
+                .collect::<Result<_, _>>()?,
+            journal_gauges: JOURNAL_GAUGES
+                .into_iter()
+                .map(journal_gauge)
+                .collect::<Result<_, _>>()?,
             connected: gauge("connected", "1 while there is a connection.")?,
             refused_subscriptions: gauge(
                 "refused_subscriptions",
@@ -83,6 +181,16 @@ impl ProcessMetrics {
                 .map(counter)
                 .collect::<Result<_, _>>()?,
         })
+    }
+
+    /// Brings the metrics of the journal up to date. Not to be called twice at once.
+    pub(crate) fn journal(&self, stats: &JournalStats) {
+        for (counter, value) in self.journal_counters.iter().zip(journal_counts(stats)) {
+            counter.inc_by(value.saturating_sub(counter.get()));
+        }
+        for (gauge, value) in self.journal_gauges.iter().zip(journal_levels(stats)) {
+            gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+        }
     }
 
     /// Brings the metrics of one side of a session up to date. Not to be called twice at once.

@@ -9,13 +9,13 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use bridge_core::{Backoff, Clock, Name, Sink, Source, Store, SystemClock};
 use bridge_queue::Journal;
-use bridge_runtime::{Parts, Runtime, Status, Stopped, Overview, subscriptions_of};
+use bridge_runtime::{Overview, Parts, Runtime, Status, Stopped, subscriptions_of};
 use bridge_transport::{Reader, Writer, WriterIdentity};
 use prometheus::Registry;
 use prometheus::proto::MetricFamily;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 use crate::config::Config;
 use crate::monitor::{Monitor, Observed};
@@ -65,6 +65,7 @@ impl Service {
         })?;
         let observed = Arc::new(Observation {
             overview: runtime.overview(),
+            journal: journal.clone(),
             process: ProcessMetrics::register(&registry, lost_records)?,
             registry,
             readers,
@@ -89,6 +90,7 @@ impl Service {
             version = env!("CARGO_PKG_VERSION"),
             routes = config.routes.len(),
             data_dir = %config.data_dir.display(),
+            "the bridge runs"
         );
         Ok(Self {
             runtime,
@@ -100,13 +102,19 @@ impl Service {
     }
 
     /// How it goes now.
-    #[cfg_attr(not(feature = "demo"), expect(dead_code, reason = "the demo looks at it"))]
+    #[cfg_attr(
+        not(feature = "demo"),
+        expect(dead_code, reason = "the demo looks at it")
+    )]
     pub(crate) fn status(&self) -> Status {
         self.observed.overview.status()
     }
 
     /// Every metric, up to date.
-    #[cfg_attr(not(feature = "demo"), expect(dead_code, reason = "the demo looks at it"))]
+    #[cfg_attr(
+        not(feature = "demo"),
+        expect(dead_code, reason = "the demo looks at it")
+    )]
     pub(crate) fn metrics(&self) -> Vec<MetricFamily> {
         self.observed.metrics()
     }
@@ -144,7 +152,11 @@ impl Service {
             .await
             .context("closing the journal")?;
         let stopped = stopped.context("the journal could not be flushed")?;
-        info!(event = "stopped", unsettled = stopped.unsettled);
+        info!(
+            event = "stopped",
+            unsettled = stopped.unsettled,
+            "everything is closed"
+        );
         Ok(stopped)
     }
 }
@@ -152,6 +164,7 @@ impl Service {
 /// What the monitor listener and the demo see of the service.
 struct Observation {
     overview: Overview,
+    journal: Arc<Journal>,
     registry: Registry,
     process: ProcessMetrics,
     readers: BTreeMap<Name, Arc<Reader>>,
@@ -175,6 +188,7 @@ impl Observed for Observation {
         for (session, writer) in &self.writers {
             self.process.session(session, "writer", &writer.stats());
         }
+        self.process.journal(&self.journal.stats());
         self.registry.gather()
     }
 }
@@ -187,24 +201,6 @@ async fn open_journal(config: &Config) -> anyhow::Result<(Arc<Journal>, u64)> {
     let data_dir = config.data_dir.clone();
     let opened = tokio::task::spawn_blocking(move || Journal::open(&data_dir, options));
     let (journal, report) = opened.await.context("opening the journal")??;
-    for damage in &report.damage {
-        if report.is_clean() {
-            info!(event = "journal_tail_cut", damage = %damage);
-        } else {
-            error!(
-                event = "journal_damaged",
-                damage = %damage,
-                "the journal was damaged on disk; what is sound lives, what is not is set aside"
-            );
-        }
-    }
-    info!(
-        event = "journal_open",
-        folder = %config.data_dir.display(),
-        segments = report.segments,
-        records = report.records,
-        "the journal is open"
-    );
     Ok((Arc::new(journal), report.lost_records()))
 }
 

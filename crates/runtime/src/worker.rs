@@ -414,8 +414,13 @@ impl Worker<'_> {
                     binding = %self.lane.key,
                     state = self.phase.as_str(),
                     depth,
+                    "what arrives waits in the queue"
                 ),
-                Phase::Live => info!(event = "binding_live", binding = %self.lane.key),
+                Phase::Live => info!(
+                    event = "binding_live",
+                    binding = %self.lane.key,
+                    "what arrives goes straight to the destination"
+                ),
                 phase => debug!(
                     event = "binding_state",
                     binding = %self.lane.key,
