@@ -1,1 +1,66 @@
-//! .
+//! The durable store of the bridge: one journal on disk, and over it each binding's queue, its
+//! deferred messages and its dead letters.
+//!
+//! [`Journal`] keeps the promises of [`bridge_core::Store`] against a loss of power: what it
+//! acknowledged is on disk, a move or a put for several bindings is one record, and what a disk
+//! tears or damages is set aside and reported, never a reason not to start. It never counts
+//! attempts, never gives up on a message and never drops one.
+//!
+//! ```text
+//! put, apply, flush ──► requests ──► writer ──► batch: one write, one fdatasync ──► index, answers
+//! settle ─► index (at once) ─► settles that wait ─┘
+//! read ─► index ─► reader ─► frames
+//! ```
+//!
+//! The format on disk is a chapter of the book, `docs/src/journal-format.md`.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use bridge_core::*;
+//! use bridge_queue::{Journal, JournalOptions};
+//!
+//! # let folder = tempfile::tempdir()?;
+//! let (journal, report) = Journal::open(folder.path(), JournalOptions::default())?;
+//! assert!(report.is_clean());
+//! let binding = BindingKey::new(Name::parse("telemetry")?, Name::parse("cloud")?);
+//! let message = StoredMessage {
+//!     id: MessageId::new(Timestamp::default(), [0; 10]),
+//!     cause: None,
+//!     session: Name::parse("plant")?,
+//!     received: Timestamp::default(),
+//!     message: Message::new(Topic::parse("sensors/1")?, "21.5"),
+//! };
+//! let destination = Destination { binding: binding.clone(), placement: Placement::Queue };
+//! let stored = journal.put(Arc::new(message), vec![destination]);
+//! futures_executor::block_on(stored)?;
+//! assert_eq!(journal.usage(&binding).queue.entries, 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod active;
+mod codec;
+mod disk;
+mod draft;
+mod effect;
+mod fetch;
+mod frame;
+mod index;
+mod journal;
+mod lock;
+mod options;
+mod reading;
+mod record;
+mod recovery;
+mod repair;
+mod report;
+mod reserve;
+mod run;
+mod segment;
+mod segments;
+mod shared;
+mod writer;
+
+pub use journal::Journal;
+pub use options::{JournalOptions, OpenError};
+pub use report::{Damage, DamageKind, RecoveryReport};
+pub use shared::JournalStats;

@@ -1,0 +1,181 @@
+//! What the journal asks of a file system, so that a test can be one that tears, fills and lies.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The folder operations of the journal.
+pub(crate) trait Disk: Send + Sync + fmt::Debug {
+    fn create_folder(&self, folder: &Path) -> io::Result<()>;
+    /// The names of the files in `folder`; none when there is no such folder.
+    fn list(&self, folder: &Path) -> io::Result<Vec<String>>;
+    /// A new file; an old one of the name is an error.
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
+    fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn DiskFile>>;
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Makes creations, removals and renames in `folder` durable.
+    fn sync_folder(&self, folder: &Path) -> io::Result<()>;
+}
+
+/// What a file is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
+}
+
+/// The file operations of the journal.
+pub(crate) trait DiskFile: Send + Sync + fmt::Debug {
+    fn len(&self) -> io::Result<u64>;
+    /// Fills `buffer`; an end before that is [`io::ErrorKind::UnexpectedEof`].
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+    fn cut(&self, len: u64) -> io::Result<()>;
+    /// Makes everything written so far durable, the length included.
+    fn sync(&self) -> io::Result<()>;
+    /// Takes so many bytes of space from the file system.
+    fn allocate(&self, len: u64) -> io::Result<()>;
+}
+
+/// The machine's own file system.
+#[derive(Debug)]
+pub(crate) struct RealDisk;
+
+impl Disk for RealDisk {
+    fn create_folder(&self, folder: &Path) -> io::Result<()> {
+        fs::create_dir_all(folder)
+    }
+
+    fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
+        let entries = match fs::read_dir(folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            let entry = entry?;
+            if let (true, Ok(name)) = (
+                entry.file_type()?.is_file(),
+                entry.file_name().into_string(),
+            ) {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        let mut options = fs::OpenOptions::new();
+        options.read(true).write(true).create_new(true);
+        Ok(Arc::new(RealFile(options.open(path)?)))
+    }
+
+    fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn DiskFile>> {
+        let mut options = fs::OpenOptions::new();
+        options.read(true).write(access == Access::Write);
+        Ok(Arc::new(RealFile(options.open(path)?)))
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn sync_folder(&self, folder: &Path) -> io::Result<()> {
+        fs::File::open(folder)?.sync_all()
+    }
+}
+
+#[derive(Debug)]
+struct RealFile(fs::File);
+
+impl DiskFile for RealFile {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.0.read_exact_at(buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.0.write_all_at(bytes, offset)
+    }
+
+    fn cut(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        // fdatasync: it makes the length durable too, being needed to read the data.
+        self.0.sync_data()
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        let flags = rustix::fs::FallocateFlags::empty();
+        match rustix::fs::fallocate(&self.0, flags, 0, len) {
+            // Not every file system can; zeros take the same space.
+            Err(rustix::io::Errno::OPNOTSUPP) => {
+                let zeros = vec![0_u8; 64 << 10];
+                let mut offset = 0;
+                while offset < len {
+                    self.0.write_all_at(&zeros, offset)?;
+                    offset += zeros.len() as u64;
+                }
+                Ok(())
+            }
+            result => Ok(result?),
+        }
+    }
+}
+
+/// Whether an error says that there is no space left, by quota or altogether.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
+}
+
+/// The folders and files of a store.
+#[derive(Debug, Clone)]
+pub(crate) struct Layout {
+    root: PathBuf,
+}
+
+impl Layout {
+    pub(crate) fn new(root: &Path) -> Self {
+        Self { root: root.into() }
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub(crate) fn journal(&self) -> PathBuf {
+        self.root.join("journal")
+    }
+
+    pub(crate) fn quarantine(&self) -> PathBuf {
+        self.root.join("quarantine")
+    }
+
+    pub(crate) fn lock(&self) -> PathBuf {
+        self.root.join("lock")
+    }
+
+    pub(crate) fn reserve(&self) -> PathBuf {
+        self.root.join("reserve")
+    }
+
+    pub(crate) fn segment(&self, first_seq: u64) -> PathBuf {
+        crate::segment::path(&self.journal(), first_seq)
+    }
+}

@@ -1,0 +1,186 @@
+//! What one record changes in the index: the same whether it was just written or read at opening.
+
+use bridge_core::{BindingKey, View};
+
+use crate::codec::Malformed;
+use crate::index::{Index, SlotId};
+use crate::record::{MessageHead, Placed, Record, SeqRange};
+use crate::run::{Entry, Location};
+
+/// One change. A record makes one or several.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// An entry comes to be.
+    Place {
+        slot: SlotId,
+        entry: Entry,
+        view: View,
+    },
+    /// An entry is where it was, and lies elsewhere now, its circumstances too.
+    Copied {
+        slot: SlotId,
+        entry: Entry,
+        view: View,
+    },
+    /// An entry moves forward; its circumstances lie at `info`.
+    Advance {
+        slot: SlotId,
+        seq: u64,
+        view: View,
+        info: Location,
+    },
+    /// Entries are gone; the record that says so lies in `segment`.
+    End {
+        slot: SlotId,
+        range: SeqRange,
+        segment: u32,
+    },
+}
+
+impl Effect {
+    pub(crate) fn apply(self, index: &mut Index) {
+        match self {
+            Self::Place { slot, entry, view } => {
+                let known = index.find(slot, entry.seq);
+                // Twice in the journal only when moving it to another segment was cut short.
+                if known.is_none() {
+                    index.place(slot, entry, view, entry.location);
+                }
+            }
+            Self::Copied { slot, entry, view } => {
+                let old = index.find(slot, entry.seq);
+                let old = old.map(|(_, old, _)| old.location.segment);
+                index.place(slot, entry, view, entry.location);
+                let new = entry.location.segment;
+                index.segments.add_copy(new, entry.seq, old);
+            }
+            Self::Advance {
+                slot,
+                seq,
+                view,
+                info,
+            } => {
+                index.advance(slot, seq, view, info);
+            }
+            Self::End {
+                slot,
+                range,
+                segment,
+            } => {
+                index.remove_range(slot, range);
+                index.segments.add_ending(segment, range);
+            }
+        }
+    }
+}
+
+/// The effects of a record that lies at `location` in a frame numbered `frame_seq`.
+pub(crate) fn effects(
+    index: &mut Index,
+    frame_seq: u64,
+    location: Location,
+    record: &Record<'_>,
+) -> Result<Vec<Effect>, Malformed> {
+    let mut slot = |name: &str| {
+        if let Some(slot) = index.slot(name) {
+            return Ok(slot);
+        }
+        let key: BindingKey = name
+            .parse()
+            .map_err(|_| Malformed("the name of a binding is none"))?;
+        Ok(index.intern(&key))
+    };
+    let segment = location.segment;
+    let one = |seq| SeqRange {
+        start: seq,
+        end: seq,
+    };
+    Ok(match record {
+        Record::Put {
+            seq,
+            places,
+            message,
+        } => {
+            let MessageHead { received, size } = MessageHead::decode(message)?;
+            let entry = Entry {
+                seq: *seq,
+                received,
+                location,
+                size,
+            };
+            let mut effects = Vec::with_capacity(places.len());
+            for (name, placed) in places {
+                let slot = slot(name)?;
+                let view = view_of(placed);
+                effects.push(if *seq == frame_seq {
+                    Effect::Place { slot, entry, view }
+                } else {
+                    Effect::Copied { slot, entry, view }
+                });
+            }
+            effects
+        }
+        Record::Settle { binding, ranges } => {
+            let slot = slot(binding)?;
+            let end = |range: &SeqRange| Effect::End {
+                slot,
+                range: *range,
+                segment,
+            };
+            ranges.iter().map(end).collect()
+        }
+        Record::Defer { binding, seq, .. } => vec![Effect::Advance {
+            slot: slot(binding)?,
+            seq: *seq,
+            view: View::Deferred,
+            info: location,
+        }],
+        Record::DeadLetter { binding, seq, .. } => vec![Effect::Advance {
+            slot: slot(binding)?,
+            seq: *seq,
+            view: View::DeadLetters,
+            info: location,
+        }],
+        Record::Redrive {
+            binding,
+            from,
+            message,
+        } => {
+            let MessageHead { received, size } = MessageHead::decode(message)?;
+            let slot = slot(binding)?;
+            let entry = Entry {
+                seq: frame_seq,
+                received,
+                location,
+                size,
+            };
+            vec![
+                Effect::End {
+                    slot,
+                    range: one(*from),
+                    segment,
+                },
+                Effect::Place {
+                    slot,
+                    entry,
+                    view: View::Queue,
+                },
+            ]
+        }
+        Record::Delete { binding, seq } => vec![Effect::End {
+            slot: slot(binding)?,
+            range: one(*seq),
+            segment,
+        }],
+        Record::Segments(_) | Record::Retire(_) => Vec::new(),
+    })
+}
+
+/// The view in which a record places a message.
+pub(crate) const fn view_of(placed: &Placed) -> View {
+    match placed {
+        Placed::Queue => View::Queue,
+        Placed::Deferred(_) => View::Deferred,
+        Placed::Dead(_) => View::DeadLetters,
+    }
+}

@@ -1,0 +1,252 @@
+//! Framing: how one record lies in a segment, and how it is told from bytes that are none.
+//!
+//! ```text
+//! len u32 │ crc32c u32 │ seq u64 │ kind u8 │ body
+//!         └ salted ───►└──────── len bytes ───────┘
+//! ```
+//!
+//! The checksum starts from the segment's salt and covers the length too, so that a payload that
+//! holds a well-formed frame of some other segment is no frame here, and a flipped length is
+//! noticed before it is believed.
+
+use crate::codec::Reader;
+use crate::segment::Salt;
+
+/// Bytes of a frame in front of what its length counts.
+pub(crate) const PREFIX: usize = 8;
+/// The least that a length counts: sequence number and kind.
+pub(crate) const MIN_LEN: usize = 9;
+/// Bytes of a frame in front of its body.
+pub(crate) const OVERHEAD: usize = PREFIX + MIN_LEN;
+
+/// What a frame holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// A message and where it is placed; its entries have the frame's number.
+    Put = 1,
+    /// Ranges of entries that are done at a binding.
+    Settle = 2,
+    /// An entry is deferred, or was refused again.
+    Defer = 3,
+    /// An entry is a dead letter.
+    DeadLetter = 4,
+    /// A dead letter's message under a new id at the tail of the queue; the dead letter is gone.
+    Redrive = 5,
+    /// A dead letter is gone.
+    Delete = 6,
+    /// A message that was moved to this segment, with the number that its entries keep.
+    Copy = 7,
+    /// The segments that there were when this one began; its first frame.
+    Segments = 8,
+    /// Segments of which nothing is needed any more.
+    Retire = 9,
+}
+
+impl Kind {
+    /// All of them, with the name that the format's chapter uses.
+    pub(crate) const ALL: [(Self, &'static str); 9] = [
+        (Self::Put, "Put"),
+        (Self::Settle, "Settle"),
+        (Self::Defer, "Defer"),
+        (Self::DeadLetter, "DeadLetter"),
+        (Self::Redrive, "Redrive"),
+        (Self::Delete, "Delete"),
+        (Self::Copy, "Copy"),
+        (Self::Segments, "Segments"),
+        (Self::Retire, "Retire"),
+    ];
+
+    pub(crate) fn from_u8(byte: u8) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .map(|(kind, _)| kind)
+            .find(|kind| *kind as u8 == byte)
+    }
+}
+
+/// One frame, its checksum already compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Frame<'a> {
+    pub(crate) seq: u64,
+    pub(crate) kind: Kind,
+    pub(crate) body: &'a [u8],
+    /// All of its bytes, prefix included.
+    pub(crate) len: usize,
+}
+
+/// Appends a frame whose body `write` appends. Returns the frame's length.
+pub(crate) fn append(
+    out: &mut Vec<u8>,
+    salt: &Salt,
+    seq: u64,
+    kind: Kind,
+    write: impl FnOnce(&mut Vec<u8>),
+) -> usize {
+    let start = out.len();
+    out.extend_from_slice(&[0; PREFIX]);
+    out.extend_from_slice(&seq.to_le_bytes());
+    out.push(kind as u8);
+    write(out);
+    let total = out.len() - start;
+    // A body is bounded by the largest message that the store takes, far below 4 GiB.
+    let len = u32::try_from(total - PREFIX)
+        .unwrap_or(u32::MAX)
+        .to_le_bytes();
+    if let Some((prefix, covered)) = out
+        .get_mut(start..)
+        .and_then(|frame| frame.split_first_chunk_mut::<PREFIX>())
+    {
+        let crc = checksum(salt, len, covered).to_le_bytes();
+        let [l0, l1, l2, l3] = len;
+        let [c0, c1, c2, c3] = crc;
+        *prefix = [l0, l1, l2, l3, c0, c1, c2, c3];
+    }
+    total
+}
+
+fn checksum(salt: &Salt, len: [u8; 4], covered: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c_append(salt.seed(), &len), covered)
+}
+
+/// The length that the bytes claim for a frame at their front, prefix included, when it is at
+/// all possible.
+pub(crate) fn claimed_len(bytes: &[u8]) -> Option<usize> {
+    let len = usize::try_from(Reader::new(bytes).u32().ok()?).ok()?;
+    (len >= MIN_LEN).then(|| len.checked_add(PREFIX)).flatten()
+}
+
+/// The frame at the front of `bytes`, if there is a whole and sound one.
+pub(crate) fn parse<'a>(bytes: &'a [u8], salt: &Salt) -> Option<Frame<'a>> {
+    let total = claimed_len(bytes)?;
+    let mut reader = Reader::new(bytes.get(..total)?);
+    let len: [u8; 4] = reader.array().ok()?;
+    let crc = reader.u32().ok()?;
+    if checksum(salt, len, reader.rest()) != crc {
+        return None;
+    }
+    let seq = reader.u64().ok()?;
+    let kind = Kind::from_u8(reader.u8().ok()?)?;
+    Some(Frame {
+        seq,
+        kind,
+        body: reader.rest(),
+        len: total,
+    })
+}
+
+/// How many bytes may be checksummed while looking for the next frame in a segment of `len`
+/// bytes: payloads that are made of frame-like bytes cost time, and never more than this.
+pub(crate) fn resync_budget(len: usize) -> usize {
+    len.saturating_mul(32)
+}
+
+/// Where, from `from` on, the next sound frame begins whose number lies in `seqs`.
+///
+/// A look at length, kind and number comes before the checksum, so that this is quick over bytes
+/// that only look a little like frames; `budget` bounds what is checksummed.
+pub(crate) fn resync(
+    bytes: &[u8],
+    from: usize,
+    salt: &Salt,
+    seqs: std::ops::Range<u64>,
+    budget: &mut usize,
+) -> Option<usize> {
+    for at in from..bytes.len() {
+        let here = bytes.get(at..)?;
+        if here.len() < OVERHEAD {
+            return None;
+        }
+        let Some(total) = claimed_len(here).filter(|total| *total <= here.len()) else {
+            continue;
+        };
+        let mut reader = Reader::new(here);
+        let plausible = reader.bytes(PREFIX).is_ok()
+            && reader.u64().is_ok_and(|seq| seqs.contains(&seq))
+            && reader.u8().is_ok_and(|kind| Kind::from_u8(kind).is_some());
+        if !plausible {
+            continue;
+        }
+        *budget = budget.checked_sub(total)?;
+        if parse(here, salt).is_some() {
+            return Some(at);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn salt(byte: u8) -> Salt {
+        Salt::new([byte; 16])
+    }
+
+    fn frame(salt: &Salt, seq: u64, body: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        let len = append(&mut out, salt, seq, Kind::Put, |out| {
+            out.extend_from_slice(body);
+        });
+        assert_eq!(len, out.len());
+        out
+    }
+
+    #[test]
+    fn a_frame_reads_back() {
+        let bytes = frame(&salt(1), 7, b"hello");
+        let read = parse(&bytes, &salt(1)).unwrap();
+        assert_eq!(
+            (read.seq, read.kind, read.body),
+            (7, Kind::Put, &b"hello"[..])
+        );
+        assert_eq!(read.len, OVERHEAD + 5);
+    }
+
+    #[test]
+    fn every_flipped_bit_is_noticed() {
+        let bytes = frame(&salt(1), 7, b"hello");
+        for at in 0..bytes.len() {
+            for bit in 0..8 {
+                let mut bad = bytes.clone();
+                bad[at] ^= 1 << bit;
+                assert_eq!(parse(&bad, &salt(1)), None, "byte {at} bit {bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_frame_of_another_segment_is_none_here() {
+        let bytes = frame(&salt(1), 7, b"hello");
+        assert_eq!(parse(&bytes, &salt(2)), None);
+    }
+
+    #[test]
+    fn the_next_frame_is_found_behind_damage_and_only_there() {
+        let salt = salt(3);
+        let foreign = frame(&super::Salt::new([9; 16]), 3, b"from a payload");
+        let mut bytes = vec![0xAA; 100];
+        bytes.extend_from_slice(&foreign);
+        let start = bytes.len();
+        bytes.extend_from_slice(&frame(&salt, 4, b"ours"));
+        let mut budget = resync_budget(bytes.len());
+        assert_eq!(resync(&bytes, 0, &salt, 2..10, &mut budget), Some(start));
+        assert_eq!(resync(&bytes, 0, &salt, 5..10, &mut budget), None);
+    }
+
+    #[test]
+    fn looking_for_a_frame_ends_when_its_budget_does() {
+        let salt = salt(3);
+        // Sixty thousand claims of a long frame, each of which would be checksummed whole.
+        let mut bytes = Vec::new();
+        while bytes.len() < 1 << 20 {
+            bytes.extend_from_slice(&(512_u32 << 10).to_le_bytes());
+            bytes.extend_from_slice(&[0; 4]);
+            bytes.extend_from_slice(&5_u64.to_le_bytes());
+            bytes.push(Kind::Put as u8);
+        }
+        let mut budget = 4 << 20;
+        assert_eq!(resync(&bytes, 0, &salt, 2..10, &mut budget), None);
+        assert!(budget < 512 << 10);
+    }
+}

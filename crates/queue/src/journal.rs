@@ -1,0 +1,351 @@
+//! The journal as the runtime sees it: a [`Store`] over one folder.
+
+use std::path::Path;
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use bridge_core::{
+    BindingKey, Destination, Durability, Move, Moved, Pending, Placement, Quantity, ReadLimit,
+    Seated, Seq, Store, StoreError, StoredMessage, Usage, View,
+};
+use futures_channel::oneshot;
+
+use crate::active::Active;
+use crate::disk::{Disk, Layout, RealDisk};
+use crate::lock::FolderLock;
+use crate::options::{JournalOptions, OpenError};
+use crate::reading::{self, ReadJob};
+use crate::record::Placed;
+use crate::recovery::{io_error, scan};
+use crate::repair::repair;
+use crate::report::RecoveryReport;
+use crate::shared::{Change, JournalStats, Place, Put, Request, Shared, State};
+use crate::writer::Writer;
+
+/// The durable store: see the [crate's documentation](crate).
+#[derive(Debug)]
+pub struct Journal {
+    shared: Arc<Shared>,
+    reader: Mutex<Option<Sender<ReadJob>>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    lock: Mutex<Option<FolderLock>>,
+}
+
+impl Journal {
+    /// Opens the journal in `folder`, which is created if it is not there.
+    ///
+    /// What is damaged is set aside under `quarantine/` and reported: it never keeps the journal
+    /// from opening. Reads all segments once, and blocks meanwhile.
+    pub fn open(
+        folder: &Path,
+        options: JournalOptions,
+    ) -> Result<(Self, RecoveryReport), OpenError> {
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+        disk.create_folder(folder)
+            .map_err(|source| io_error("create", folder, source))?;
+        let lock = FolderLock::take(&Layout::new(folder).lock())?;
+        Self::open_on(disk, folder, options, Some(lock))
+    }
+
+    pub(crate) fn open_on(
+        disk: Arc<dyn Disk>,
+        folder: &Path,
+        options: JournalOptions,
+        lock: Option<FolderLock>,
+    ) -> Result<(Self, RecoveryReport), OpenError> {
+        let options = options.checked();
+        let layout = Layout::new(folder);
+        let journal = layout.journal();
+        disk.create_folder(&journal)
+            .and_then(|()| disk.sync_folder(folder))
+            .map_err(|source| io_error("create", &journal, source))?;
+        let mut found = scan(&*disk, &layout)?;
+        let report = repair(&*disk, &layout, &mut found)?;
+        let active = found
+            .tail
+            .as_ref()
+            .map(|tail| {
+                Active::resume(&*disk, &layout, tail)
+                    .map_err(|source| io_error("sync", &layout.segment(tail.first_seq), source))
+            })
+            .transpose()?;
+        let shared = Arc::new(Shared::new(found.index, disk, layout, options));
+        let writer = Writer::new(shared.clone(), active, found.next_seq);
+        let (reader, jobs) = mpsc::channel();
+        let for_reader = shared.clone();
+        let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
+            let thread = std::thread::Builder::new().name(name.to_owned());
+            thread
+                .spawn(work)
+                .map_err(|source| io_error("start a thread for", folder, source))
+        };
+        let mut journal = Self {
+            shared,
+            reader: Mutex::new(Some(reader)),
+            threads: Mutex::default(),
+            lock: Mutex::new(lock),
+        };
+        let threads = journal
+            .threads
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        threads.push(spawn("journal-write", Box::new(move || writer.run()))?);
+        threads.push(spawn(
+            "journal-read",
+            Box::new(move || reading::run(&for_reader, &jobs)),
+        )?);
+        Ok((journal, report))
+    }
+
+    /// Writes what was asked for, settles included, and stops. What is asked for later fails.
+    /// Blocks until the disk has answered; done by `Drop` as well.
+    pub fn close(&self) {
+        self.shared.lock().closing = true;
+        self.shared.wake();
+        let lock = |reader: &Mutex<Option<Sender<ReadJob>>>| {
+            drop(reader.lock().unwrap_or_else(PoisonError::into_inner).take());
+        };
+        lock(&self.reader);
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        for thread in threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!(
+                    event = "journal_thread_panicked",
+                    "a thread of the journal panicked; what it had not written is not stored"
+                );
+            }
+        }
+        drop(threads);
+        drop(
+            self.lock
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take(),
+        );
+    }
+
+    /// How the journal is doing.
+    pub fn stats(&self) -> JournalStats {
+        let state = self.shared.lock();
+        let segments = &state.index.segments;
+        let mut stats = state.stats;
+        stats.segments = segments.iter().len() as u64;
+        stats.bytes = segments.iter().map(|segment| segment.bytes).sum();
+        stats.live_bytes = segments.iter().map(|segment| segment.live_bytes()).sum();
+        stats
+    }
+
+    fn usage_of(state: &mut State, key: &BindingKey) -> Usage {
+        let Some(slot) = state.index.slot(&key.to_string()) else {
+            return Usage::default();
+        };
+        let [queue, deferred, dead] = state.index.quantities(slot);
+        let head = state.index.head(slot).map(|entry| entry.received);
+        let traffic = state.traffic(slot);
+        Usage {
+            queue: sum(queue, traffic.queued),
+            deferred,
+            dead_letters: sum(dead, traffic.dead),
+            oldest: head.or_else(|| traffic.received.front().copied()),
+        }
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+const fn sum(a: Quantity, b: Quantity) -> Quantity {
+    Quantity {
+        entries: a.entries + b.entries,
+        bytes: a.bytes + b.bytes,
+    }
+}
+
+fn answered<T: Send + 'static>(answer: oneshot::Receiver<Result<T, StoreError>>) -> Pending<T> {
+    Box::pin(async move { answer.await.unwrap_or(Err(StoreError::Closed)) })
+}
+
+fn at_once<T: Send + 'static>(result: Result<T, StoreError>) -> Pending<T> {
+    Box::pin(std::future::ready(result))
+}
+
+impl Store for Journal {
+    fn durability(&self) -> Durability {
+        Durability::PowerLoss
+    }
+
+    fn put(&self, message: Arc<StoredMessage>, to: Vec<Destination>) -> Pending<Seq> {
+        let size = message.message.size();
+        let maximum = self.shared.options.max_message_bytes;
+        if size > maximum {
+            // Not a failure that what comes behind would overtake: it can never be put.
+            return at_once(Err(StoreError::TooLarge { size, maximum }));
+        }
+        let (answer, result) = oneshot::channel();
+        let mut guard = self.shared.lock();
+        let state = &mut *guard;
+        if state.closing || state.closed {
+            return at_once(Err(StoreError::Closed));
+        }
+        let mut places = Vec::with_capacity(to.len());
+        for Destination { binding, placement } in to {
+            let slot = state.index.intern(&binding);
+            let placed = match placement {
+                Placement::Queue => Placed::Queue,
+                Placement::DeadLetter(info) => Placed::Dead(info),
+            };
+            let epoch = state.traffic(slot).epoch;
+            places.push(Place {
+                slot,
+                placed,
+                epoch,
+            });
+        }
+        for place in &places {
+            let traffic = state.traffic(place.slot);
+            let quantity = match place.placed {
+                Placed::Queue => {
+                    traffic.received.push_back(message.received);
+                    &mut traffic.queued
+                }
+                _ => &mut traffic.dead,
+            };
+            quantity.entries += 1;
+            quantity.bytes += size;
+        }
+        state.requests.push_back(Request::Put(Put {
+            message,
+            places,
+            answer,
+        }));
+        drop(guard);
+        self.shared.wake();
+        answered(result)
+    }
+
+    fn resume(&self, binding: &BindingKey) {
+        let mut state = self.shared.lock();
+        let slot = state.index.intern(binding);
+        let traffic = state.traffic(slot);
+        if traffic.failed >= Some(traffic.epoch) {
+            traffic.epoch += 1;
+        }
+    }
+
+    fn settle(&self, binding: &BindingKey, done: &[Seq]) {
+        let mut guard = self.shared.lock();
+        let state = &mut *guard;
+        let Some(slot) = state.index.slot(&binding.to_string()) else {
+            return;
+        };
+        let before = state.settles;
+        for seq in done {
+            let seq = seq.get();
+            match state.traffic(slot).moving.get_mut(&seq) {
+                Some(count) => {
+                    *count += 1;
+                    state.requests.push_back(Request::Settle { slot, seq });
+                }
+                None => state.settle_at_once(slot, seq),
+            }
+        }
+        // The writer sleeps until the first settle is due, or for ever if there was none.
+        let wake = !state.requests.is_empty()
+            || (before == 0 && state.settles > 0)
+            || state.settles >= self.shared.options.settle_count;
+        drop(guard);
+        if wake {
+            self.shared.wake();
+        }
+    }
+
+    fn apply(&self, change: Move) -> Pending<Moved> {
+        let (binding, seq, change) = match change {
+            Move::Defer { binding, seq, info } => (binding, seq, Change::Defer(info)),
+            Move::DeadLetter { binding, seq, info } => (binding, seq, Change::DeadLetter(info)),
+            Move::Redrive { binding, seq, id } => (binding, seq, Change::Redrive(id)),
+            Move::Delete { binding, seq } => (binding, seq, Change::Delete),
+        };
+        let (answer, result) = oneshot::channel();
+        let mut state = self.shared.lock();
+        if state.closing || state.closed {
+            return at_once(Err(StoreError::Closed));
+        }
+        let Some(slot) = state.index.slot(&binding.to_string()) else {
+            return at_once(Ok(Moved::NotThere));
+        };
+        let seq = seq.get();
+        *state.traffic(slot).moving.entry(seq).or_insert(0) += 1;
+        state.requests.push_back(Request::Move {
+            slot,
+            seq,
+            change,
+            answer,
+        });
+        drop(state);
+        self.shared.wake();
+        answered(result)
+    }
+
+    fn read(
+        &self,
+        binding: &BindingKey,
+        view: View,
+        after: Option<Seq>,
+        limit: ReadLimit,
+    ) -> Pending<Vec<Seated>> {
+        let Some(slot) = self.shared.lock().index.slot(&binding.to_string()) else {
+            return at_once(Ok(Vec::new()));
+        };
+        let (answer, result) = oneshot::channel();
+        let job = ReadJob {
+            slot,
+            view,
+            after,
+            limit,
+            answer,
+        };
+        let reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let sent = reader.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
+        if sent {
+            answered(result)
+        } else {
+            at_once(Err(StoreError::Closed))
+        }
+    }
+
+    fn usage(&self, binding: &BindingKey) -> Usage {
+        Self::usage_of(&mut self.shared.lock(), binding)
+    }
+
+    fn bindings(&self) -> Vec<BindingKey> {
+        let mut state = self.shared.lock();
+        let keys: Vec<BindingKey> = state.index.keys().map(|(_, key)| key.clone()).collect();
+        let waits = |key: &BindingKey| {
+            let Usage {
+                queue,
+                deferred,
+                dead_letters,
+                ..
+            } = Self::usage_of(&mut state, key);
+            queue.entries + deferred.entries + dead_letters.entries > 0
+        };
+        keys.into_iter().filter(waits).collect()
+    }
+
+    fn flush(&self) -> Pending<()> {
+        let (answer, result) = oneshot::channel();
+        let mut state = self.shared.lock();
+        if state.closing || state.closed {
+            return at_once(Err(StoreError::Closed));
+        }
+        state.requests.push_back(Request::Flush(answer));
+        drop(state);
+        self.shared.wake();
+        answered(result)
+    }
+}

@@ -1,0 +1,488 @@
+//! Reading a journal folder: what is in it, and what is wrong with it. Changes nothing; what is
+//! to be done about it is a list that [`crate::repair`] carries out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use crate::OpenError;
+use crate::disk::{Access, Disk, Layout};
+use crate::effect::effects;
+use crate::frame::{self, Frame};
+use crate::index::Index;
+use crate::record::Record;
+use crate::report::{Damage, DamageKind};
+use crate::run::Location;
+use crate::segment::{self, BadHeader, FRAMES_AT, Header, Salt};
+
+/// Files beyond this are not segments of ours: the largest segment and the largest message.
+const MAX_FILE: u64 = (2 << 30) + (64 << 20);
+
+/// A sound frame further on than this is none that belongs where it is.
+const MAX_GAP: u64 = 1 << 32;
+
+/// A journal as it was found.
+#[derive(Debug, Default)]
+pub(crate) struct Scan {
+    pub(crate) index: Index,
+    /// The number that the next record gets.
+    pub(crate) next_seq: u64,
+    pub(crate) records: u64,
+    /// The last segment, when more may be written behind its end.
+    pub(crate) tail: Option<Tail>,
+    pub(crate) findings: Vec<Finding>,
+    /// Files of segments that were retired, and had not been unlinked yet.
+    pub(crate) leftovers: Vec<PathBuf>,
+    /// Files whose header says another number than their name.
+    pub(crate) renames: Vec<(PathBuf, PathBuf)>,
+}
+
+/// The end of the last segment.
+#[derive(Debug, Clone)]
+pub(crate) struct Tail {
+    pub(crate) first_seq: u64,
+    pub(crate) salt: Salt,
+    pub(crate) len: u64,
+}
+
+/// Something wrong, and what is to be done about it.
+#[derive(Debug)]
+pub(crate) struct Finding {
+    pub(crate) damage: Damage,
+    pub(crate) remedy: Remedy,
+}
+
+/// What is to be done about a finding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Remedy {
+    None,
+    /// Copy the bytes to the quarantine.
+    SetAside,
+    /// Copy the bytes to the quarantine and cut the file there.
+    Cut,
+    /// Move the whole file to the quarantine.
+    MoveAway,
+}
+
+/// A file whose header could be read.
+#[derive(Debug)]
+struct SegmentFile {
+    path: PathBuf,
+    len: u64,
+    header: Header,
+}
+
+/// What is known of where a segment ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// In front of this number: a later segment says so.
+    Known(u64),
+    /// Somewhere before this number, with which the next segment begins.
+    Before(u64),
+    /// It is the last one.
+    Open,
+}
+
+impl End {
+    const fn limit(self) -> u64 {
+        match self {
+            Self::Known(limit) | Self::Before(limit) => limit,
+            Self::Open => u64::MAX,
+        }
+    }
+}
+
+/// The segments that there should be, with the number in front of which each ends, if known.
+type Listed = BTreeMap<u64, Option<u64>>;
+
+/// Reads the journal under `layout`.
+pub(crate) fn scan(disk: &dyn Disk, layout: &Layout) -> Result<Scan, OpenError> {
+    let mut scan = Scan {
+        next_seq: 1,
+        ..Scan::default()
+    };
+    let mut files = open_all(disk, layout, &mut scan)?;
+    let listed = newest_list(disk, &files)?;
+    if let Some(listed) = &listed {
+        let retired = |file: &SegmentFile| !listed.contains_key(&file.header.first_seq);
+        let leftovers = files.extract_if(.., |file| retired(file));
+        scan.leftovers.extend(leftovers.map(|file| file.path));
+        report_missing(layout, &files, listed, &mut scan);
+    }
+    let starts: Vec<u64> = files.iter().map(|file| file.header.first_seq).collect();
+    for (number, file) in files.iter().enumerate() {
+        let end = listed
+            .as_ref()
+            .and_then(|listed| *listed.get(&file.header.first_seq)?);
+        let end = match (end, starts.get(number + 1)) {
+            (Some(end), _) => End::Known(end),
+            (None, Some(next)) => End::Before(*next),
+            (None, None) => End::Open,
+        };
+        read_segment(disk, file, end, &mut scan)?;
+    }
+    Ok(scan)
+}
+
+/// Opens every segment file, in the order of what their headers say.
+fn open_all(
+    disk: &dyn Disk,
+    layout: &Layout,
+    scan: &mut Scan,
+) -> Result<Vec<SegmentFile>, OpenError> {
+    let folder = layout.journal();
+    let names = disk
+        .list(&folder)
+        .map_err(|source| io_error("list", &folder, source))?;
+    // A file that was being renamed when the power went still bears its name of passage.
+    let number = |name: &String| {
+        let plain = name.replace(".misnamed", ".log");
+        Some((segment::seq_of_name(&plain)?, folder.join(name)))
+    };
+    let mut named: Vec<(u64, PathBuf)> = names.iter().filter_map(number).collect();
+    named.sort_unstable();
+    let last = named.last().map(|(first_seq, _)| *first_seq);
+    let mut files: Vec<SegmentFile> = Vec::new();
+    for (first_seq, path) in named {
+        let (len, head) = read_head(disk, &path)?;
+        let is_last = last == Some(first_seq);
+        let header = match Header::find(&head) {
+            Ok(_) if is_last && len < FRAMES_AT as u64 => {
+                scan.finding(DamageKind::TornTail, &path, 0..len, 0, Remedy::MoveAway);
+                scan.next_seq = scan.next_seq.max(first_seq);
+                continue;
+            }
+            Ok((header, both)) => {
+                if !both {
+                    scan.finding(
+                        DamageKind::HeaderCopy,
+                        &path,
+                        0..FRAMES_AT as u64,
+                        0,
+                        Remedy::None,
+                    );
+                }
+                header
+            }
+            Err(BadHeader::Version(found)) => {
+                return Err(OpenError::NewerFormat {
+                    place: path,
+                    found,
+                    known: segment::VERSION,
+                });
+            }
+            Err(BadHeader::Damaged) => {
+                let torn = is_last && is_torn_creation(&head, len);
+                let kind = if torn {
+                    DamageKind::TornTail
+                } else {
+                    DamageKind::Header
+                };
+                scan.finding(kind, &path, 0..len, 0, Remedy::MoveAway);
+                // Numbers that it may have used are not used again.
+                let used = if torn {
+                    0
+                } else {
+                    len / frame::OVERHEAD as u64
+                };
+                scan.next_seq = scan.next_seq.max(first_seq.saturating_add(used));
+                continue;
+            }
+        };
+        let right = segment::path(&folder, header.first_seq);
+        if right != path {
+            scan.finding(DamageKind::Misnamed, &path, 0..0, 0, Remedy::None);
+            scan.renames.push((path.clone(), right));
+        }
+        files.push(SegmentFile { path, len, header });
+    }
+    files.sort_by_key(|file| file.header.first_seq);
+    set_duplicates_aside(&mut files, scan);
+    Ok(files)
+}
+
+/// Two files of one header: a copy that someone made. The one of the right name counts.
+fn set_duplicates_aside(files: &mut Vec<SegmentFile>, scan: &mut Scan) {
+    let mut seen = BTreeSet::new();
+    files.sort_by_key(|file| {
+        let misnamed = scan.renames.iter().any(|(from, _)| *from == file.path);
+        (file.header.first_seq, misnamed)
+    });
+    let doubles = files.extract_if(.., |file| !seen.insert(file.header.first_seq));
+    let doubles: Vec<SegmentFile> = doubles.collect();
+    for double in doubles {
+        scan.renames.retain(|(from, _)| *from != double.path);
+        scan.findings.retain(|finding| {
+            finding.damage.kind != DamageKind::Misnamed || finding.damage.segment != double.path
+        });
+        let whole = 0..double.len;
+        scan.finding(
+            DamageKind::Misnamed,
+            &double.path,
+            whole,
+            0,
+            Remedy::MoveAway,
+        );
+    }
+}
+
+/// Whether the file is what a crash leaves of the creation of a segment: nothing was in it yet
+/// but the list of segments.
+fn is_torn_creation(head: &[u8], len: u64) -> bool {
+    let Some(frames) = head.get(FRAMES_AT..) else {
+        return true;
+    };
+    match frame::claimed_len(frames) {
+        Some(first) => FRAMES_AT as u64 + first as u64 >= len,
+        None => head.iter().all(|byte| *byte == 0),
+    }
+}
+
+fn read_head(disk: &dyn Disk, path: &Path) -> Result<(u64, Vec<u8>), OpenError> {
+    let read = || -> io::Result<(u64, Vec<u8>)> {
+        let file = disk.open(path, Access::Read)?;
+        let len = file.len()?;
+        let wanted = usize::try_from(len).unwrap_or(usize::MAX);
+        let mut head = vec![0; wanted.min(FRAMES_AT + frame::OVERHEAD)];
+        file.read_at(&mut head, 0)?;
+        Ok((len, head))
+    };
+    read().map_err(|source| io_error("read", path, source))
+}
+
+fn read_all(disk: &dyn Disk, file: &SegmentFile) -> Result<Vec<u8>, OpenError> {
+    let read = || -> io::Result<Vec<u8>> {
+        let len = usize::try_from(file.len.min(MAX_FILE)).map_err(io::Error::other)?;
+        let mut bytes = vec![0; len];
+        disk.open(&file.path, Access::Read)?
+            .read_at(&mut bytes, 0)?;
+        Ok(bytes)
+    };
+    read().map_err(|source| io_error("read", &file.path, source))
+}
+
+/// The segments that there should be, from the newest list that can be read: the list of a
+/// segment, itself, what came after it, less what was retired since.
+fn newest_list(disk: &dyn Disk, files: &[SegmentFile]) -> Result<Option<Listed>, OpenError> {
+    let mut retired = Vec::new();
+    let mut newer = Listed::new();
+    let mut next = None;
+    for file in files.iter().rev() {
+        let bytes = read_all(disk, file)?;
+        let mut list = None;
+        walk(&bytes, &file.header, next.unwrap_or(u64::MAX), |step| {
+            let Step::Frame(_, frame) = step else { return };
+            match Record::decode(&frame) {
+                Ok(Record::Segments(ranges)) => list = Some(ranges),
+                Ok(Record::Retire(seqs)) => retired.extend(seqs),
+                _ => {}
+            }
+        });
+        newer.insert(file.header.first_seq, next);
+        next = Some(file.header.first_seq);
+        if let Some(list) = list {
+            newer.extend(list.into_iter().map(|range| (range.start, Some(range.end))));
+            for seq in retired {
+                newer.remove(&seq);
+            }
+            return Ok(Some(newer));
+        }
+    }
+    Ok(None)
+}
+
+fn report_missing(layout: &Layout, files: &[SegmentFile], listed: &Listed, scan: &mut Scan) {
+    let there: BTreeSet<u64> = files.iter().map(|file| file.header.first_seq).collect();
+    for (first_seq, end) in listed {
+        if there.contains(first_seq) {
+            continue;
+        }
+        let path = layout.segment(*first_seq);
+        let lost = end.map_or(0, |end| end.saturating_sub(*first_seq));
+        // A damaged header has been reported as that.
+        let known = scan.findings.iter_mut().map(|finding| &mut finding.damage);
+        match known.into_iter().find(|damage| damage.segment == path) {
+            Some(damage) => damage.lost_records = lost,
+            None => scan.finding(DamageKind::Missing, &path, 0..0, lost, Remedy::None),
+        }
+    }
+}
+
+/// What a walk over a segment comes upon.
+enum Step<'a> {
+    /// A sound frame, and where it begins.
+    Frame(usize, Frame<'a>),
+    /// Bytes that are no frame, with sound frames behind them; so many records are missing.
+    Bad(Range<usize>, u64),
+    /// Bytes to the end of the file, the first of which should be a frame of this number.
+    BadTail(usize, u64),
+    /// From here on there are only records that the next segment declares void.
+    Void(usize),
+}
+
+/// Walks over the frames of a segment that ends in front of the number `limit`. Returns the number
+/// behind the last sound frame.
+fn walk<'a>(bytes: &'a [u8], header: &Header, limit: u64, mut visit: impl FnMut(Step<'a>)) -> u64 {
+    let mut expected = header.first_seq;
+    let mut budget = frame::resync_budget(bytes.len());
+    let mut at = FRAMES_AT;
+    while at < bytes.len() {
+        let here = bytes.get(at..).unwrap_or_default();
+        match frame::parse(here, &header.salt) {
+            Some(frame) if frame.seq >= limit && frame.seq >= expected => {
+                visit(Step::Void(at));
+                return expected;
+            }
+            Some(frame) if frame.seq == expected => {
+                visit(Step::Frame(at, frame));
+                at += frame.len;
+                expected += 1;
+            }
+            Some(frame) if (expected..expected.saturating_add(MAX_GAP)).contains(&frame.seq) => {
+                visit(Step::Bad(at..at, frame.seq - expected));
+                expected = frame.seq;
+            }
+            _ => {
+                let possible = expected.saturating_add((here.len() / frame::OVERHEAD) as u64 + 1);
+                let seqs = expected..possible.min(limit);
+                let found = frame::resync(bytes, at + 1, &header.salt, seqs, &mut budget);
+                let found = found.and_then(|found| {
+                    let frame = frame::parse(bytes.get(found..)?, &header.salt)?;
+                    Some((found, frame.seq))
+                });
+                let Some((found, seq)) = found else {
+                    visit(Step::BadTail(at, expected));
+                    return expected;
+                };
+                visit(Step::Bad(at..found, seq - expected));
+                at = found;
+                expected = seq;
+            }
+        }
+    }
+    expected
+}
+
+fn read_segment(
+    disk: &dyn Disk,
+    file: &SegmentFile,
+    bound: End,
+    scan: &mut Scan,
+) -> Result<(), OpenError> {
+    let bytes = read_all(disk, file)?;
+    let header = &file.header;
+    let segments = &mut scan.index.segments;
+    let id = segments.add(header.first_seq, header.salt, file.len);
+    let path = &file.path;
+    // Where more may be written.
+    let mut clean_end = Some(file.len);
+    let mut whole = true;
+    let end = walk(&bytes, header, bound.limit(), |step| match step {
+        Step::Frame(at, frame) => {
+            scan.records += 1;
+            if scan.apply(id, at, &frame).is_err() {
+                let range = at as u64..(at + frame.len) as u64;
+                scan.finding(DamageKind::Unreadable, path, range, 1, Remedy::SetAside);
+            }
+        }
+        Step::Bad(range, lost) => {
+            let range = range.start as u64..range.end as u64;
+            scan.finding(DamageKind::Records, path, range, lost, Remedy::SetAside);
+        }
+        Step::Void(at) => {
+            clean_end = None;
+            let range = at as u64..file.len;
+            scan.finding(DamageKind::Abandoned, path, range, 0, Remedy::None);
+        }
+        Step::BadTail(at, expected) => {
+            let range = at as u64..file.len;
+            let possible = (range.end - range.start).div_ceil(frame::OVERHEAD as u64);
+            whole = false;
+            clean_end = (bound == End::Open).then_some(at as u64);
+            let (kind, lost, remedy) = match bound {
+                End::Open => (DamageKind::TornTail, 0, Remedy::Cut),
+                End::Known(limit) | End::Before(limit) if limit <= expected => {
+                    (DamageKind::Abandoned, 0, Remedy::None)
+                }
+                End::Known(limit) => (DamageKind::Records, limit - expected, Remedy::SetAside),
+                End::Before(limit) => {
+                    let lost = (limit - expected).min(possible);
+                    (DamageKind::Records, lost, Remedy::SetAside)
+                }
+            };
+            scan.finding(kind, path, range, lost, remedy);
+        }
+    });
+    scan.next_seq = scan.next_seq.max(end);
+    match bound {
+        End::Known(limit) => {
+            if whole && end < limit {
+                // Cut off by someone, between two frames.
+                let range = file.len..file.len;
+                scan.finding(DamageKind::Records, path, range, limit - end, Remedy::None);
+            }
+            scan.index.segments.seal(limit);
+        }
+        End::Before(_) => scan.index.segments.seal(end),
+        End::Open => {
+            // Numbers that a lost segment may have used come next: not in this one.
+            let goes_on = scan.next_seq == end;
+            scan.tail = clean_end.filter(|_| goes_on).map(|len| Tail {
+                first_seq: header.first_seq,
+                salt: header.salt,
+                len,
+            });
+            match &scan.tail {
+                Some(tail) => scan.index.segments.grow(id, tail.len),
+                None => scan.index.segments.seal(end),
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Scan {
+    fn apply(&mut self, id: u32, at: usize, frame: &Frame<'_>) -> Result<(), ()> {
+        let location = Location {
+            segment: id,
+            offset: u32::try_from(at).map_err(drop)?,
+            len: u32::try_from(frame.len).map_err(drop)?,
+        };
+        let record = Record::decode(frame).map_err(drop)?;
+        let effects = effects(&mut self.index, frame.seq, location, &record).map_err(drop)?;
+        for effect in effects {
+            effect.apply(&mut self.index);
+        }
+        Ok(())
+    }
+
+    fn finding(
+        &mut self,
+        kind: DamageKind,
+        segment: &Path,
+        range: Range<u64>,
+        lost_records: u64,
+        remedy: Remedy,
+    ) {
+        self.findings.push(Finding {
+            damage: Damage {
+                kind,
+                segment: segment.to_owned(),
+                offset: range.start,
+                bytes: range.end.saturating_sub(range.start),
+                lost_records,
+                quarantine: None,
+            },
+            remedy,
+        });
+    }
+}
+
+pub(crate) fn io_error(action: &'static str, place: &Path, source: io::Error) -> OpenError {
+    OpenError::Io {
+        action,
+        place: place.to_owned(),
+        source,
+    }
+}

@@ -1,0 +1,158 @@
+//! Carrying out what a scan found to be necessary: damaged bytes are set aside, a torn tail is
+//! cut, leftovers go. Each step may be cut short by a crash and is done again at the next opening.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use tracing::{error, info, warn};
+
+use crate::OpenError;
+use crate::disk::{Access, Disk, Layout, is_full};
+use crate::recovery::{Finding, Remedy, Scan, io_error};
+use crate::report::{Damage, DamageKind, RecoveryReport};
+
+/// Repairs the folder, and says what was found.
+pub(crate) fn repair(
+    disk: &dyn Disk,
+    layout: &Layout,
+    scan: &mut Scan,
+) -> Result<RecoveryReport, OpenError> {
+    let folder = layout.journal();
+    for path in &scan.leftovers {
+        remove(disk, path).map_err(|source| io_error("remove", path, source))?;
+    }
+    let mut report = RecoveryReport {
+        segments: scan.index.segments.iter().len(),
+        records: scan.records,
+        damage: Vec::new(),
+    };
+    for finding in scan.findings.drain(..) {
+        let place = finding.damage.segment.clone();
+        let damage = remedy(disk, layout, finding)
+            .map_err(|source| io_error("set aside what is damaged in", &place, source))?;
+        announce(&damage);
+        report.damage.push(damage);
+    }
+    rename_all(disk, &scan.renames)?;
+    if !(scan.leftovers.is_empty() && report.damage.is_empty() && scan.renames.is_empty()) {
+        disk.sync_folder(&folder)
+            .map_err(|source| io_error("sync", &folder, source))?;
+    }
+    info!(
+        event = "journal_opened",
+        folder = %folder.display(),
+        segments = report.segments,
+        records = report.records,
+        "the journal is open"
+    );
+    Ok(report)
+}
+
+/// Two files may bear each other's names: all step aside before any takes its place.
+fn rename_all(disk: &dyn Disk, renames: &[(PathBuf, PathBuf)]) -> Result<(), OpenError> {
+    let aside = |from: &Path| from.with_extension("misnamed");
+    for (from, _) in renames {
+        disk.rename(from, &aside(from))
+            .map_err(|source| io_error("rename", from, source))?;
+    }
+    for (from, to) in renames {
+        disk.rename(&aside(from), to)
+            .map_err(|source| io_error("rename", to, source))?;
+    }
+    Ok(())
+}
+
+fn remove(disk: &dyn Disk, path: &Path) -> io::Result<()> {
+    match disk.remove(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn remedy(disk: &dyn Disk, layout: &Layout, finding: Finding) -> io::Result<Damage> {
+    let Finding { mut damage, remedy } = finding;
+    if remedy == Remedy::None {
+        return Ok(damage);
+    }
+    let folder = layout.quarantine();
+    disk.create_folder(&folder)?;
+    let stem = damage
+        .segment
+        .file_stem()
+        .map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+    if remedy == Remedy::MoveAway {
+        let names = disk.list(&folder)?;
+        let free = (0_u32..)
+            .map(|number| format!("{stem}-whole-{number}.bad"))
+            .find(|name| !names.contains(name))
+            .unwrap_or(stem);
+        let place = folder.join(free);
+        disk.rename(&damage.segment, &place)?;
+        disk.sync_folder(&folder)?;
+        damage.quarantine = Some(place);
+        return Ok(damage);
+    }
+    let bytes = read_range(disk, &damage)?;
+    let crc = crc32c::crc32c(&bytes);
+    let name = format!("{stem}-{}-{}-{crc:08x}.bad", damage.offset, damage.bytes);
+    let place = folder.join(&name);
+    // The bytes stay in their segment, so that they are found again at every opening.
+    let kept = if disk.list(&folder)?.contains(&name) {
+        true
+    } else {
+        match set_aside(disk, &folder, &place, &bytes) {
+            Ok(()) => true,
+            // A full disk must not keep the bridge from starting, which alone can drain it.
+            Err(error) if is_full(&error) => false,
+            Err(error) => return Err(error),
+        }
+    };
+    if remedy == Remedy::Cut {
+        let file = disk.open(&damage.segment, Access::Write)?;
+        file.cut(damage.offset)?;
+        file.sync()?;
+    }
+    damage.quarantine = kept.then_some(place);
+    Ok(damage)
+}
+
+fn read_range(disk: &dyn Disk, damage: &Damage) -> io::Result<Vec<u8>> {
+    let len = usize::try_from(damage.bytes).map_err(io::Error::other)?;
+    let mut bytes = vec![0; len];
+    disk.open(&damage.segment, Access::Read)?
+        .read_at(&mut bytes, damage.offset)?;
+    Ok(bytes)
+}
+
+/// Written under another name first: what bears the final name is whole.
+fn set_aside(disk: &dyn Disk, folder: &Path, place: &Path, bytes: &[u8]) -> io::Result<()> {
+    let draft = place.with_extension("draft");
+    remove(disk, &draft)?;
+    let file = disk.create(&draft)?;
+    file.write_at(bytes, 0)?;
+    file.sync()?;
+    disk.rename(&draft, place)?;
+    disk.sync_folder(folder)
+}
+
+fn announce(damage: &Damage) {
+    match damage.kind {
+        DamageKind::TornTail | DamageKind::Abandoned => info!(
+            event = "journal_tail_dropped",
+            damage = %damage,
+            "the end of a segment was not whole; nothing of it had been acknowledged"
+        ),
+        DamageKind::HeaderCopy | DamageKind::Misnamed => warn!(
+            event = "journal_repaired",
+            damage = %damage,
+            "the journal was damaged and nothing is lost; check the disk"
+        ),
+        _ => error!(
+            event = "journal_damaged",
+            damage = %damage,
+            lost_records = damage.lost_records,
+            "the journal is damaged; what could not be read is set aside, the rest goes on; \
+             check the disk"
+        ),
+    }
+}

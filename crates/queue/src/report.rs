@@ -1,0 +1,102 @@
+//! What an opening found, in words and numbers for a log, a metric and `inspect`.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// What was found when a journal was opened.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RecoveryReport {
+    /// Segments that were read.
+    pub segments: usize,
+    /// Records that were read.
+    pub records: u64,
+    /// Everything that was not as it should be, in the order of the segments.
+    pub damage: Vec<Damage>,
+}
+
+impl RecoveryReport {
+    /// Whether anything was damaged beyond the torn tail that a crash leaves.
+    pub fn is_clean(&self) -> bool {
+        self.damage
+            .iter()
+            .all(|damage| matches!(damage.kind, DamageKind::TornTail | DamageKind::Abandoned))
+    }
+
+    /// How many records are known to be missing.
+    pub fn lost_records(&self) -> u64 {
+        self.damage
+            .iter()
+            .map(|damage| damage.lost_records)
+            .fold(0, u64::saturating_add)
+    }
+}
+
+/// One thing that was not as it should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damage {
+    /// What it is.
+    pub kind: DamageKind,
+    /// The segment's file.
+    pub segment: PathBuf,
+    /// Where in the file it begins.
+    pub offset: u64,
+    /// How many bytes of the file it covers.
+    pub bytes: u64,
+    /// How many records are missing because of it, by the gap in their numbers.
+    pub lost_records: u64,
+    /// Where the bytes were set aside, if they were.
+    pub quarantine: Option<PathBuf>,
+}
+
+/// The kinds of damage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DamageKind {
+    /// Bytes at the end of the last segment that are no whole record: what was being written
+    /// when the power went. Nothing of it was acknowledged. Cut, and set aside.
+    TornTail,
+    /// Bytes at the end of a segment whose writing failed. Nothing of it was acknowledged.
+    Abandoned,
+    /// Bytes between or behind records that are none. Set aside.
+    Records,
+    /// A sound checksum over bytes that say nothing this program understands. Set aside.
+    Unreadable,
+    /// Neither copy of a segment's header is sound: nothing in it can be told from noise.
+    Header,
+    /// One of the two copies of a segment's header; nothing is lost.
+    HeaderCopy,
+    /// A segment that does not bear the name that its header says; read all the same.
+    Misnamed,
+    /// A segment that should be there.
+    Missing,
+}
+
+impl fmt::Display for DamageKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TornTail => "torn tail",
+            Self::Abandoned => "abandoned tail",
+            Self::Records => "damaged records",
+            Self::Unreadable => "unreadable record",
+            Self::Header => "damaged header",
+            Self::HeaderCopy => "damaged copy of a header",
+            Self::Misnamed => "misnamed segment",
+            Self::Missing => "missing segment",
+        })
+    }
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in {}", self.kind, self.segment.display())?;
+        if self.bytes > 0 {
+            write!(f, " at {}+{}", self.offset, self.bytes)?;
+        }
+        if self.lost_records > 0 {
+            write!(f, ", {} records lost", self.lost_records)?;
+        }
+        if let Some(place) = &self.quarantine {
+            write!(f, ", set aside in {}", place.display())?;
+        }
+        Ok(())
+    }
+}
