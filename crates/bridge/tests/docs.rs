@@ -1,0 +1,132 @@
+//! What README and book show is true: their configurations are accepted, their commands exist.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The README and every chapter of the book, as (name, text).
+fn pages() -> Vec<(String, String)> {
+    let chapters = std::fs::read_dir(root().join("docs/src")).unwrap();
+    let mut pages: Vec<PathBuf> = chapters.map(|entry| entry.unwrap().path()).collect();
+    pages.push(root().join("README.md"));
+    pages.retain(|page| page.extension().is_some_and(|extension| extension == "md"));
+    pages
+        .into_iter()
+        .map(|page| {
+            (
+                page.display().to_string(),
+                std::fs::read_to_string(&page).unwrap(),
+            )
+        })
+        .collect()
+}
+
+/// The fenced blocks of a language.
+fn blocks(text: &str, language: &str) -> Vec<String> {
+    let mut blocks = Vec::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        if line.trim() == format!("```{language}") {
+            let block = lines.by_ref().take_while(|line| line.trim() != "```");
+            blocks.push(block.map(|line| format!("{line}\n")).collect());
+        }
+    }
+    blocks
+}
+
+fn bridge(arguments: &[&str], folder: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_bridge"))
+        .args(arguments)
+        .current_dir(folder)
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn every_configuration_that_is_shown_is_accepted() {
+    let mut seen = 0;
+    for (page, text) in pages() {
+        let shown = blocks(&text, "yaml");
+        for block in shown.iter().filter(|block| block.starts_with("bridge:")) {
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::write(folder.path().join("bridge.yaml"), block).unwrap();
+            let output = bridge(&["check", "bridge.yaml"], folder.path());
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{page}:\n{block}\n{said}");
+            seen += 1;
+        }
+    }
+    assert!(
+        seen >= 3,
+        "README, first steps and configuration each show one, found {seen}"
+    );
+}
+
+#[test]
+fn every_command_that_is_shown_exists() {
+    let mut seen = 0;
+    for (page, text) in pages() {
+        let lines = blocks(&text, "sh").concat();
+        for line in lines.lines() {
+            let command = line.split(" #").next().unwrap_or_default();
+            let words: Vec<&str> = command.split_whitespace().filter(|w| *w != "&").collect();
+            if words.first() != Some(&"bridge") {
+                continue;
+            }
+            let mut arguments = words[1..].to_vec();
+            arguments.push("--help");
+            let output = bridge(&arguments, &root());
+            assert!(output.status.success(), "{page}: {line}");
+            seen += 1;
+        }
+    }
+    assert!(
+        seen >= 4,
+        "the README shows check, explain and run, found {seen}"
+    );
+}
+
+#[test]
+fn every_chapter_is_in_the_summary_and_every_link_leads_somewhere() {
+    let summary = std::fs::read_to_string(root().join("docs/src/SUMMARY.md")).unwrap();
+    for (page, text) in pages() {
+        let path = PathBuf::from(&page);
+        let file = path.file_name().unwrap().to_str().unwrap().to_owned();
+        if !["SUMMARY.md", "README.md"].contains(&file.as_str()) {
+            assert!(
+                summary.contains(&format!("({file})")),
+                "{file} is not in SUMMARY.md"
+            );
+        }
+        for link in text
+            .split("](")
+            .skip(1)
+            .filter_map(|rest| rest.split(')').next())
+        {
+            let target = link.split('#').next().unwrap_or_default();
+            if target.is_empty() || target.contains("://") {
+                continue;
+            }
+            let target = path.parent().unwrap().join(target);
+            assert!(
+                target.exists(),
+                "{page} links to {link}, which is not there"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_decision_is_in_the_book() {
+    let chapter = std::fs::read_to_string(root().join("docs/src/decisions.md")).unwrap();
+    for entry in std::fs::read_dir(root().join("docs/adr")).unwrap() {
+        let file = entry.unwrap().file_name().into_string().unwrap();
+        assert!(
+            chapter.contains(&format!("{{{{#include ../adr/{file}}}}}")),
+            "{file}"
+        );
+    }
+}
