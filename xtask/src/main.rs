@@ -1,5 +1,6 @@
 //! The project's own chores: `cargo xtask <what>`.
 
+mod bench;
 mod ci;
 mod setup;
 mod step;
@@ -23,6 +24,8 @@ enum Chore {
         #[arg(long)]
         keep_going: bool,
     },
+    /// Measure messages per second and CPU per message beside Mosquitto's own bridge
+    Bench(bench::BenchArgs),
     /// Install what the tests need: mosquitto
     Setup,
 }
@@ -30,6 +33,7 @@ enum Chore {
 fn main() -> ExitCode {
     let done = match Cli::parse().chore {
         Chore::Ci { keep_going } => ci::run(keep_going),
+        Chore::Bench(args) => bench::run(&args),
         Chore::Setup => setup::run(),
     };
     match done {

@@ -1,0 +1,109 @@
+//! How fast messages cross, and at what cost, beside Mosquitto's own bridge.
+//!
+//! Each run starts afresh: a source broker, a destination broker, and between them one contender.
+//! The load generator publishes to the source and receives from the destination; it insists that
+//! every message arrives once and in order, for a figure of a run that lost something is worth
+//! nothing. The runs of the contenders are interleaved, so that a disturbance of the machine
+//! meets all of them, and ratios are taken within a round.
+
+mod build;
+mod contender;
+mod load;
+mod report;
+mod stats;
+mod usage;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, value_parser};
+
+use contender::{Contender, Course};
+use load::Load;
+use report::Report;
+
+use crate::setup::find_program;
+
+/// What `cargo xtask bench` takes.
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// How many messages cross in one run
+    #[arg(long, default_value_t = 100_000, value_parser = value_parser!(u64).range(1_000..=100_000_000))]
+    messages: u64,
+    /// How many times each contender runs
+    #[arg(long, default_value_t = 5, value_parser = value_parser!(u16).range(1..=1_000))]
+    rounds: u16,
+    /// The size of a payload in bytes
+    #[arg(long, default_value_t = 256, value_parser = value_parser!(u32).range(8..=1 << 20))]
+    payload: u32,
+    /// How many messages may be unanswered on each connection
+    #[arg(long, default_value_t = 256, value_parser = value_parser!(u16).range(1..=256))]
+    window: u16,
+    /// Where the journal is written: a folder on a real disk [default: target/bench]
+    #[arg(long, value_name = "FOLDER")]
+    data_dir: Option<PathBuf>,
+    /// Measure this binary and build none
+    #[arg(long, value_name = "FILE")]
+    bridge: Option<PathBuf>,
+    /// Run these contenders alone
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "CONTENDERS")]
+    only: Vec<Contender>,
+    /// Print the figures as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Measures, and prints the figures to standard output; how it goes is told on standard error.
+pub(crate) fn run(args: &BenchArgs) -> Result<()> {
+    if cfg!(debug_assertions) {
+        // A load generator that is not optimized takes its CPU from what it measures.
+        return build::again_in_release();
+    }
+    if find_program("mosquitto").is_none() {
+        bail!("mosquitto is not installed: run `cargo xtask setup`");
+    }
+    let data_dir = build::data_dir(args.data_dir.as_deref())?;
+    let bridge = match &args.bridge {
+        Some(path) => path.clone(),
+        None => build::bridge()?,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the load generator")?;
+    let report = runtime.block_on(measure(args, bridge, data_dir))?;
+    if args.json {
+        println!("{:#}", report.to_json());
+    } else {
+        print!("{}", report.render());
+    }
+    Ok(())
+}
+
+async fn measure(args: &BenchArgs, bridge: PathBuf, data_dir: PathBuf) -> Result<Report> {
+    let course = Course {
+        bridge,
+        data_dir,
+        load: Load {
+            messages: args.messages,
+            payload: usize::try_from(args.payload)?,
+            window: args.window,
+        },
+    };
+    let contenders = match args.only.as_slice() {
+        [] => Contender::ALL.to_vec(),
+        only => only.to_vec(),
+    };
+    let mut report = Report::new(course.load, &contenders);
+    for round in 1..=args.rounds {
+        for &contender in &contenders {
+            let (figures, broker) = course
+                .run(contender)
+                .await
+                .with_context(|| format!("round {round}, {contender}"))?;
+            eprintln!("round {round}/{}  {contender:<17} {figures}", args.rounds);
+            report.add(contender, figures, broker);
+        }
+    }
+    Ok(report)
+}
