@@ -10,7 +10,7 @@ use bridge_testkit::{
 use bridge_transport::{Reader, ReaderTuning};
 
 use crate::common::{
-    DEADLINE, clock, config, message, next, publish, reader, subscribed, subscription, take,
+    DEADLINE, clock, config, gone, message, next, publish, reader, subscribed, subscription, take,
     within, writer,
 };
 
@@ -197,6 +197,7 @@ async fn what_is_left_with_the_broker_comes_again_and_the_rest_does_not() {
     assert_eq!(reader.stats().connection_losses, 0);
     reader.close().await;
 
+    gone(&broker, "r", 2).await;
     let mut after = bridge_testkit::ClientOptions::new("r")
         .resumed(Duration::from_secs(60))
         .connect(broker.port())

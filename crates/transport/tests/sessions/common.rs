@@ -12,6 +12,7 @@ use bridge_core::{
     Admitted, Answer, Backoff, Clock, Delivery, Link, Message, Name, NotAdmitted, QoS, ReasonCode,
     Sink, Source, SourceState, Subscription, SystemClock, Topic, TopicFilter,
 };
+use bridge_testkit::{Mosquitto, wait_until};
 use bridge_transport::{Address, Reader, SessionConfig, SessionKind, Writer, WriterIdentity};
 
 /// How long anything may take before a test says that it does not happen.
@@ -99,6 +100,16 @@ pub(crate) async fn subscribed(reader: &Reader) {
         while state != SourceState::Subscribed {
             state = reader.state_changed(state).await;
         }
+    })
+    .await;
+}
+
+/// Waits until a broker has taken in that a client said goodbye so many times, and with it all that was said
+/// before: until then a new connection of the client would cut that off.
+pub(crate) async fn gone(broker: &Mosquitto, client_id: &str, times: usize) {
+    let line = format!("Client {client_id} disconnected.");
+    wait_until("the client is gone", DEADLINE, || {
+        broker.log().matches(&line).count() >= times
     })
     .await;
 }

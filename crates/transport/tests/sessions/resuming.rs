@@ -7,7 +7,7 @@ use bridge_testkit::{Mosquitto, Publish, RawClient, wait_until};
 use bridge_transport::SessionKind;
 
 use crate::common::{
-    DEADLINE, code, config, message, next, publish, reader, subscribed, take, within, writer,
+    DEADLINE, code, config, gone, message, next, publish, reader, subscribed, take, within, writer,
 };
 
 #[tokio::test]
@@ -22,6 +22,7 @@ async fn i07_a_restarted_process_gets_what_it_did_not_acknowledge_and_what_came_
     assert_eq!(take(&first).await.payload, "settled");
     let taken = next(&first).await;
     first.close().await;
+    gone(&broker, "r", 1).await;
     taken.acknowledge.settled();
     drop(first);
     source
@@ -84,6 +85,7 @@ async fn an_ephemeral_session_leaves_nothing_behind() {
     let first = reader(settings.clone(), "t");
     subscribed(&first).await;
     first.close().await;
+    gone(&broker, "r", 1).await;
     let mut source = RawClient::connect(broker.port(), "source").await.unwrap();
     source
         .publish(Publish::new("t", "missed").qos(1))
@@ -120,6 +122,7 @@ async fn retained_messages_come_with_a_new_subscription_and_keep_their_flag() {
     let live = take(&first).await;
     assert!(live.retain, "as it was published, not as a live message");
     first.close().await;
+    gone(&broker, "r", 1).await;
 
     let second = reader(config(broker.port(), "r"), "t");
     subscribed(&second).await;

@@ -10,7 +10,7 @@ use bridge_testkit::{
 };
 
 use crate::common::{
-    DEADLINE, admit, config, message, next, reader, subscribed, up, within, writer,
+    DEADLINE, admit, config, gone, message, next, reader, subscribed, up, within, writer,
 };
 
 #[tokio::test]
@@ -116,6 +116,7 @@ async fn a_reader_sends_the_acknowledgements_given_before_it_goes() {
     within("it closes", first.close()).await;
     assert!(first.next().await.is_none());
 
+    gone(&broker, "r", 1).await;
     let mut after = bridge_testkit::ClientOptions::new("r")
         .resumed(Duration::from_secs(60))
         .connect(broker.port())
