@@ -88,17 +88,21 @@ const DEFAULT_CONFIG: &str = "/etc/bridge/bridge.yaml";
 /// The file, as an argument or as an option.
 #[derive(Debug, Args)]
 struct ConfigFile {
-    /// The configuration file
-    #[arg(value_name = "FILE", conflicts_with = "config")]
+    /// The configuration file [env: `BRIDGE_CONFIG`] [default: /etc/bridge/bridge.yaml]
+    #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
-    /// The configuration file
-    #[arg(long, value_name = "FILE", env = "BRIDGE_CONFIG", default_value = DEFAULT_CONFIG)]
-    config: PathBuf,
+    /// The same as an option
+    #[arg(long, value_name = "FILE", conflicts_with = "file")]
+    config: Option<PathBuf>,
 }
 
 impl ConfigFile {
-    fn path(&self) -> &Path {
-        self.file.as_deref().unwrap_or(&self.config)
+    /// What is written on the command line, else in the environment, else the usual place.
+    fn path(&self) -> PathBuf {
+        let written = self.file.clone().or_else(|| self.config.clone());
+        written
+            .or_else(|| std::env::var_os("BRIDGE_CONFIG").map(PathBuf::from))
+            .unwrap_or_else(|| PathBuf::from(DEFAULT_CONFIG))
     }
 }
 
@@ -107,8 +111,8 @@ pub(crate) fn main() -> ExitCode {
     let cli = Cli::parse();
     let log = (cli.log_format, cli.log);
     let done = match cli.command {
-        Command::Run(file) => run(file.path(), log),
-        Command::Check { file, json } => check(file.path(), json),
+        Command::Run(file) => run(&file.path(), log),
+        Command::Check { file, json } => check(&file.path(), json),
         Command::Explain {
             topic,
             config,

@@ -87,6 +87,7 @@ impl Config {
         }
     }
 
+    /// The same for a text that stands at `path`, or would.
     fn examine_source(
         mut source: source::Source,
         path: &Path,
@@ -106,3 +107,6 @@ impl Config {
         (config, Report::new(source, problems))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,6 +12,8 @@ use crate::config::{Config, Paint, show_duration, show_size};
 pub(crate) struct Explanation<'a> {
     config: &'a Config,
     topic: &'a Topic,
+    /// The session that was asked about, when one was.
+    session: Option<&'a Name>,
     taken: Vec<Taken<'a>>,
 }
 
@@ -29,7 +31,7 @@ struct Bound<'a> {
 
 impl<'a> Explanation<'a> {
     /// What becomes of a message to `topic`; of one session, when it is named.
-    pub(crate) fn of(config: &'a Config, topic: &'a Topic, session: Option<&Name>) -> Self {
+    pub(crate) fn of(config: &'a Config, topic: &'a Topic, session: Option<&'a Name>) -> Self {
         let taken = config
             .routes
             .iter()
@@ -39,6 +41,7 @@ impl<'a> Explanation<'a> {
         Self {
             config,
             topic,
+            session,
             taken,
         }
     }
@@ -59,7 +62,9 @@ impl<'a> Explanation<'a> {
         // Writing into a String cannot fail.
         if self.is_empty() {
             let _ = writeln!(out, "no route takes {}", self.topic);
-            for route in &self.config.routes {
+            let routes = self.config.routes.iter();
+            let asked = |route: &&RouteSpec| self.session.is_none_or(|s| route.source == *s);
+            for route in routes.filter(asked) {
                 let filters: Vec<_> = route
                     .subscriptions
                     .iter()
@@ -134,6 +139,7 @@ impl<'a> Explanation<'a> {
 
     fn route(&self, taken: &Taken<'_>) -> Value {
         let route = taken.route;
+        let queued = !matches!(route.mode, DeliveryMode::DirectHold { .. });
         let bindings: Vec<Value> = taken
             .bindings
             .iter()
@@ -144,18 +150,18 @@ impl<'a> Explanation<'a> {
                     "broker": self.broker(&binding.sink),
                     "topic": topic.as_ref().ok().map(Topic::as_str),
                     "problem": topic.as_ref().err(),
-                    "qos": binding.qos.map(|qos| qos as u8),
+                    "qos": binding.qos.map_or(json!("keep"), |qos| json!(qos as u8)),
                     "retain": match binding.retain {
                         RetainPolicy::Keep => "keep",
                         RetainPolicy::Always => "always",
                         RetainPolicy::Never => "never",
                     },
                     "max_in_flight": binding.max_in_flight,
-                    "queue": {
+                    "queue": queued.then(|| json!({
                         "max_entries": binding.queue.max_entries,
                         "max_bytes": binding.queue.max_bytes,
                         "on_full": on_full(binding),
-                    },
+                    })),
                     "on_expired": match binding.on_expired {
                         OnExpired::Drop => "drop",
                         OnExpired::DeadLetter => "dead_letter",

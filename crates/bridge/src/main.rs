@@ -1,1 +1,16 @@
-fn main() {}
+//! The `bridge` command: see `bridge --help`.
+
+mod cli;
+mod config;
+#[cfg(feature = "demo")]
+mod demo;
+mod explain;
+mod logging;
+mod monitor;
+mod process_metrics;
+mod run;
+mod service;
+
+fn main() -> std::process::ExitCode {
+    cli::main()
+}

@@ -53,50 +53,59 @@ pub(crate) fn find(routes: &[&RouteSpec], brokers: &BTreeMap<Name, String>) -> V
     let mut search = Search {
         routes,
         brokers,
+        readers: BTreeMap::new(),
         path: Vec::new(),
-        harmless: HashSet::new(),
+        seen: HashSet::new(),
         steps: 0,
         found: Vec::new(),
     };
+    let mut starts = Vec::new();
     for (index, route) in routes.iter().enumerate() {
-        for subscription in &route.subscriptions {
-            search.enter(index, &TopicShape::of(&subscription.filter));
+        if let Some(broker) = brokers.get(&route.source) {
+            let readers = search.readers.entry(broker).or_default();
+            for subscription in &route.subscriptions {
+                let taken = TopicShape::of(&subscription.filter);
+                readers.push((index, taken.clone()));
+                starts.push((index, taken));
+            }
         }
     }
+    for (index, taken) in starts {
+        search.enter(index, &taken);
+    }
+    search.found.sort_by(|a, b| a.closes.cmp(&b.closes));
     search.found
 }
 
 struct Search<'a> {
     routes: &'a [&'a RouteSpec],
     brokers: &'a BTreeMap<Name, String>,
+    /// What is read from each broker, and by which route.
+    readers: BTreeMap<&'a String, Vec<(usize, TopicShape)>>,
     /// The bindings passed through, with the index of their route and what they published.
     path: Vec<(usize, BindingKey, String)>,
-    /// What has been followed to its end.
-    harmless: HashSet<(usize, TopicShape)>,
+    /// What has been followed to its end, or to a loop that was noted.
+    seen: HashSet<(usize, TopicShape)>,
     steps: usize,
     found: Vec<Loop>,
 }
 
 impl Search<'_> {
-    /// Follows topics of the shape `input` that route `index` takes. Whether no loop was met.
-    fn enter(&mut self, index: usize, input: &TopicShape) -> bool {
-        if self.harmless.contains(&(index, input.clone())) {
-            return true;
-        }
+    /// Follows topics of the shape `input` that route `index` takes.
+    fn enter(&mut self, index: usize, input: &TopicShape) {
         let Some(route) = self.routes.get(index).copied() else {
-            return true;
+            return;
         };
+        if self.seen.contains(&(index, input.clone())) || self.steps >= MAX_STEPS {
+            return;
+        }
+        self.steps += 1;
         let visits = self.path.iter().filter(|(visited, ..)| *visited == index);
         let round = visits.count() > route.subscriptions.len();
         if round || self.path.len() >= MAX_HOPS {
             self.note(index, !round);
-            return false;
+            return;
         }
-        self.steps += 1;
-        if self.steps > MAX_STEPS {
-            return false;
-        }
-        let mut clean = true;
         for binding in &route.bindings {
             let Some(broker) = self.brokers.get(&binding.sink) else {
                 continue;
@@ -104,26 +113,19 @@ impl Search<'_> {
             let Some(output) = binding.topic.shape(input, &route.source, &route.name) else {
                 continue;
             };
+            let readers = self.readers.get(broker).into_iter().flatten();
+            let taken: Vec<(usize, TopicShape)> = readers
+                .filter_map(|(next, filter)| Some((*next, filter.meet(&output)?)))
+                .collect();
             let key = BindingKey::new(route.name.clone(), binding.name.clone());
             self.path
                 .push((index, key, format!("`{output}` to {broker}")));
-            for (next, target) in self.routes.iter().enumerate() {
-                if self.brokers.get(&target.source) != Some(broker) {
-                    continue;
-                }
-                for subscription in &target.subscriptions {
-                    let taken = TopicShape::of(&subscription.filter).meet(&output);
-                    if let Some(taken) = taken {
-                        clean &= self.enter(next, &taken);
-                    }
-                }
+            for (next, taken) in taken {
+                self.enter(next, &taken);
             }
             self.path.pop();
         }
-        if clean {
-            self.harmless.insert((index, input.clone()));
-        }
-        clean
+        self.seen.insert((index, input.clone()));
     }
 
     /// Keeps the round that has just come back to route `index`, or the way that does not end.

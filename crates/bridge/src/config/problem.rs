@@ -7,7 +7,7 @@ use super::source::MAX_BYTES;
 
 /// One thing that is wrong, or (see [`Problem::is_warning`]) only doubtful.
 ///
-/// A text of the file is quoted only where it is no secret and came from no variable.
+/// A secret is never quoted, and what a variable holds only where it is a name, an id or a topic.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Problem {
     // The file.

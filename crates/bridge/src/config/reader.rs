@@ -47,7 +47,7 @@ pub(crate) struct Found<T> {
 }
 
 /// A text as the operator wrote it, and with its variables put in.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Text {
     pub(crate) value: String,
     /// What may be quoted in an error: the text of the file, not what a variable holds.
@@ -86,7 +86,7 @@ impl Found<Text> {
 }
 
 /// A section in the file.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Map<'a> {
     pub(crate) at: At,
     entries: &'a [Entry],

@@ -1,5 +1,6 @@
 //! The text of a configuration file: where a byte is, and how a line may be shown.
 
+use std::fmt;
 use std::fs::File;
 use std::io::Read as _;
 use std::ops::Range;
@@ -11,7 +12,7 @@ use super::problem::Problem;
 pub(crate) const MAX_BYTES: u64 = 1024 * 1024;
 
 /// A file's name and text.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Source {
     name: String,
     text: String,
@@ -32,6 +33,13 @@ pub(crate) struct Unusable {
 pub(crate) struct Place {
     pub(crate) line: usize,
     pub(crate) column: usize,
+}
+
+impl fmt::Debug for Source {
+    /// The name alone: there may be secrets in the text.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Source").field(&self.name).finish()
+    }
 }
 
 impl Source {

@@ -17,8 +17,8 @@ const MAX_NODES: usize = 100_000;
 /// How deep it may nest then; the parser's own bound does not see through aliases.
 const MAX_HEIGHT: usize = 300;
 
-/// A value and the bytes of the file where it stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A value and the bytes of the file where it stands. Not shown by `Debug`: it may be a secret.
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Node {
     pub(crate) span: Range<usize>,
     pub(crate) value: Value,
@@ -28,7 +28,7 @@ pub(crate) struct Node {
     height: usize,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Value {
     Scalar {
         text: String,
@@ -40,7 +40,7 @@ pub(crate) enum Value {
 }
 
 /// A key of a map with its value.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) key: String,
     pub(crate) key_span: Range<usize>,
