@@ -1,0 +1,103 @@
+//! A destination that is away for long, and a queue with a bound.
+
+use std::time::Duration;
+
+use bridge_testkit::{
+    BridgeConfig, Collector, Installation, Mosquitto, Proxy, numbered, wait_until,
+};
+
+use crate::setup::{BRIDGE, PATIENCE, ledger, publish, until_drained};
+
+const BOUND: u64 = 100;
+const SENT: u64 = 1_000;
+
+/// What the destination gets of 1,000 messages for which there was room for 100: the numbers that
+/// are missing.
+async fn after_a_long_outage(policy: &str) -> Vec<u64> {
+    let source = Mosquitto::start().await;
+    let mut destination = Mosquitto::builder().persistence(true).start().await;
+    let collector = Collector::start(destination.port(), "t/#").await;
+    destination.stop().await;
+    let line = Proxy::start(destination.port()).await;
+    let config = BridgeConfig::between(source.url(), line.url()).binding(format!(
+        "queue: {{ max_entries: {BOUND}, on_full: {policy} }}"
+    ));
+    let installation = Installation::new(&config);
+    let bridge = installation.bridge(BRIDGE).start().await;
+
+    publish(source.port(), (0..SENT).map(|n| numbered("t", n, 64))).await;
+    let dropped = bridge_testkit::wait_for("the bound is met", PATIENCE, async || {
+        let ledger = ledger(&bridge).await;
+        assert!(ledger.queued <= BOUND, "{ledger}");
+        (ledger.received == SENT && ledger.is_quiet()).then_some(ledger)
+    })
+    .await;
+    assert_eq!((dropped.queued, dropped.dropped), (BOUND, SENT - BOUND));
+    let by_policy = bridge.metrics().await;
+    assert_eq!(
+        by_policy.whole("bridge_dropped_total", &[("policy", policy)]),
+        Some(SENT - BOUND)
+    );
+
+    // Attempts to connect come and go; the queue stays as it is.
+    for _ in 0..5 {
+        let attempts = line.connections();
+        wait_until("another attempt to connect", PATIENCE, || {
+            line.connections() > attempts
+        })
+        .await;
+        assert_eq!(ledger(&bridge).await, dropped);
+    }
+
+    destination.restart().await;
+    let after = until_drained(&bridge, SENT).await;
+    assert!(after.balances(), "{after}");
+    assert_eq!(after.delivered, BOUND, "{after}");
+    collector.until(BOUND, PATIENCE).await;
+    collector.barrier().await;
+    let tally = collector.tally();
+    assert_eq!((tally.duplicates(), tally.out_of_order()), (0, 0));
+    assert_eq!(tally.distinct(), BOUND);
+    tally.missing(SENT)
+}
+
+#[tokio::test]
+async fn case_06_a_bounded_queue_keeps_the_newest_through_a_long_outage() {
+    let missing = after_a_long_outage("drop_oldest").await;
+    assert_eq!(missing, (0..SENT - BOUND).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn case_06_a_bounded_queue_keeps_the_first_through_a_long_outage() {
+    let missing = after_a_long_outage("drop_newest").await;
+    assert_eq!(missing, (BOUND..SENT).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn case_06_back_pressure_leaves_the_rest_with_the_source_and_loses_nothing() {
+    let source = Mosquitto::start().await;
+    let mut destination = Mosquitto::builder().persistence(true).start().await;
+    let collector = Collector::start(destination.port(), "t/#").await;
+    destination.stop().await;
+    let config = BridgeConfig::between(source.url(), destination.url())
+        .binding(format!("queue: {{ max_entries: {BOUND} }}"));
+    let installation = Installation::new(&config);
+    let bridge = installation.bridge(BRIDGE).start().await;
+    publish(source.port(), (0..SENT).map(|n| numbered("t", n, 64))).await;
+    // The source's window is open: what is not queued is held, and what is not held is not sent.
+    let full = bridge_testkit::wait_for("the source's window is full", PATIENCE, async || {
+        let ledger = ledger(&bridge).await;
+        assert!(ledger.queued <= BOUND, "{ledger}");
+        (ledger.queued == BOUND && ledger.in_progress > 0).then_some(ledger)
+    })
+    .await;
+    assert!(full.received < SENT, "{full}");
+    destination.restart().await;
+    collector.until(SENT, Duration::from_secs(60)).await;
+    let after = until_drained(&bridge, SENT).await;
+    assert!(after.balances(), "{after}");
+    assert_eq!((after.delivered, after.dropped), (SENT, 0), "{after}");
+    collector.barrier().await;
+    let tally = collector.tally();
+    assert_eq!((tally.duplicates(), tally.out_of_order()), (0, 0));
+}

@@ -1,0 +1,21 @@
+//! The binary at work between real brokers, seen from outside.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "helpers of tests: failing loudly is what they are for"
+)]
+
+mod bounds;
+mod content;
+mod crossing;
+mod mapping;
+mod monitor;
+mod refused;
+mod restart;
+mod retained;
+mod setup;
+mod shutdown;
+mod sources;

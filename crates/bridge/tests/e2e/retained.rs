@@ -1,0 +1,113 @@
+//! Retained values on their way.
+
+use std::time::Duration;
+
+use bridge_testkit::Publish;
+
+use crate::setup::{Line, PATIENCE};
+
+/// The retained values that a late subscriber at the destination gets; `last` was retained last.
+async fn retained_at_the_destination(line: &Line, last: &str) -> Vec<(String, String)> {
+    let mut late = line.subscriber().await;
+    let mut values = Vec::new();
+    // The broker's order is its own: the marker may come before others.
+    while let Ok(message) = late.recv(Duration::from_millis(300)).await {
+        assert!(message.retain, "{message:?}");
+        values.push((message.topic.clone(), message.text().to_owned()));
+    }
+    assert!(
+        values.iter().any(|(topic, _)| topic == last),
+        "{last} is not retained: {values:?}"
+    );
+    values.sort();
+    values
+}
+
+fn value(topic: &str, value: &str) -> (String, String) {
+    (topic.to_owned(), value.to_owned())
+}
+
+#[tokio::test]
+async fn case_01_a_value_cleared_while_the_destination_is_away_is_cleared_there_too() {
+    let mut line = Line::start(|config| config).await;
+    line.publish([
+        Publish::new("status/pump", "on").retained(),
+        Publish::new("status/valve", "open").retained(),
+    ])
+    .await;
+    line.drained(2).await;
+    assert_eq!(
+        retained_at_the_destination(&line, "status/valve").await,
+        [value("status/pump", "on"), value("status/valve", "open")]
+    );
+    line.destination.stop().await;
+    line.publish([
+        Publish::new("status/pump", "").retained(),
+        Publish::new("status/valve", "shut").retained(),
+    ])
+    .await;
+    line.queued(2).await;
+    line.destination.restart().await;
+    let ledger = line.drained(4).await;
+    assert!(ledger.balances(), "{ledger}");
+    assert_eq!(
+        retained_at_the_destination(&line, "status/valve").await,
+        [value("status/valve", "shut")]
+    );
+}
+
+#[tokio::test]
+async fn a_value_cleared_while_the_destination_is_there_is_cleared_there_too() {
+    let line = Line::start(|config| config).await;
+    line.publish([
+        Publish::new("status/pump", "on").retained(),
+        Publish::new("status/pump", "").retained(),
+        Publish::new("status/valve", "open").retained(),
+    ])
+    .await;
+    line.drained(3).await;
+    assert_eq!(
+        retained_at_the_destination(&line, "status/valve").await,
+        [value("status/valve", "open")]
+    );
+}
+
+#[tokio::test]
+async fn case_16_a_late_subscriber_gets_what_was_retained() {
+    let line = Line::start(|config| config).await;
+    let mut early = line.subscriber().await;
+    line.publish([
+        Publish::new("status/pump", "on").retained(),
+        Publish::new("event/pump", "started"),
+    ])
+    .await;
+    let live = early.collect(2, PATIENCE).await.unwrap();
+    let flags: Vec<_> = live.iter().map(|m| (m.topic.as_str(), m.retain)).collect();
+    assert_eq!(flags, [("status/pump", true), ("event/pump", false)]);
+    assert_eq!(
+        retained_at_the_destination(&line, "status/pump").await,
+        [value("status/pump", "on")]
+    );
+}
+
+#[tokio::test]
+async fn a_binding_may_retain_always_or_never() {
+    for (policy, topic, kept) in [
+        ("always", "event/pump", vec![value("event/pump", "x")]),
+        ("never", "status/pump", vec![]),
+    ] {
+        let line = Line::start(|config| config.binding(format!("retain: {policy}"))).await;
+        let mut message = Publish::new(topic, "x");
+        message.retain = policy == "never";
+        line.publish([message]).await;
+        line.drained(1).await;
+        let mut late = line.subscriber().await;
+        let quiet = late.collect_until_quiet(Duration::from_millis(200)).await;
+        let values: Vec<_> = quiet
+            .unwrap()
+            .iter()
+            .map(|m| value(&m.topic, m.text()))
+            .collect();
+        assert_eq!(values, kept, "{policy}");
+    }
+}

@@ -1,0 +1,167 @@
+//! Two brokers and a bridge between them.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bridge_testkit::{
+    Ack, AckKind, Behaviour, BridgeConfig, BridgeProcess, ClientOptions, Installation, Ledger,
+    Mosquitto, Packet, Publish, RawClient, Reply, ScriptedBroker, wait_for,
+};
+
+/// The binary under test.
+pub(crate) const BRIDGE: &str = env!("CARGO_BIN_EXE_bridge");
+/// How long anything may take that is expected to happen.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// The subscription option by which the retain flag stays as it was published.
+pub(crate) const RETAIN_AS_PUBLISHED: u8 = 0x08;
+
+/// A bridge between two Mosquittos.
+pub(crate) struct Line {
+    pub(crate) source: Mosquitto,
+    pub(crate) destination: Mosquitto,
+    _installation: Installation,
+    pub(crate) bridge: BridgeProcess,
+}
+
+impl Line {
+    /// Starts all three; the brokers keep what they have on disk.
+    pub(crate) async fn start(config: impl FnOnce(BridgeConfig) -> BridgeConfig) -> Self {
+        let source = Mosquitto::builder().persistence(true).start().await;
+        let destination = Mosquitto::builder().persistence(true).start().await;
+        Self::between(source, destination, config).await
+    }
+
+    /// Starts the bridge between these.
+    pub(crate) async fn between(
+        source: Mosquitto,
+        destination: Mosquitto,
+        config: impl FnOnce(BridgeConfig) -> BridgeConfig,
+    ) -> Self {
+        let config = config(BridgeConfig::between(source.url(), destination.url()));
+        let installation = Installation::new(&config);
+        let bridge = installation.bridge(BRIDGE).start().await;
+        Self {
+            source,
+            destination,
+            _installation: installation,
+            bridge,
+        }
+    }
+
+    /// Publishes at the source, which accepts.
+    pub(crate) async fn publish(&self, messages: impl IntoIterator<Item = Publish>) {
+        publish(self.source.port(), messages).await;
+    }
+
+    /// A new subscriber at the destination.
+    pub(crate) async fn subscriber(&self) -> RawClient {
+        subscriber(self.destination.port()).await
+    }
+
+    /// Waits until so many messages wait in the queue.
+    pub(crate) async fn queued(&self, messages: u64) {
+        until_queued(&self.bridge, messages).await;
+    }
+
+    /// Waits until nothing waits in the bridge and so many messages were given to it.
+    pub(crate) async fn drained(&self, received: u64) -> Ledger {
+        until_drained(&self.bridge, received).await
+    }
+}
+
+/// Publishes at that port of 127.0.0.1, where everything is accepted.
+pub(crate) async fn publish(port: u16, messages: impl IntoIterator<Item = Publish>) {
+    let mut client = RawClient::connect(port, "publisher").await.unwrap();
+    client
+        .publish_all(messages, 100)
+        .await
+        .expect_all_accepted();
+    client.disconnect().await.unwrap();
+}
+
+/// Subscribes to everything at that port of 127.0.0.1, as it was published.
+pub(crate) async fn subscriber(port: u16) -> RawClient {
+    let mut client = ClientOptions::new("subscriber")
+        .connect(port)
+        .await
+        .unwrap();
+    let codes = client.subscribe(&[("#", 2 | RETAIN_AS_PUBLISHED)]).await;
+    assert_eq!(codes.unwrap(), [2]);
+    client
+}
+
+/// Waits until so many messages wait in the queue.
+pub(crate) async fn until_queued(bridge: &BridgeProcess, messages: u64) {
+    let what = format!("{messages} messages are queued");
+    wait_for(&what, PATIENCE, async || {
+        let ledger = ledger(bridge).await;
+        (ledger.queued == messages && ledger.is_quiet()).then_some(())
+    })
+    .await;
+}
+
+/// Waits until nothing waits in the bridge and so many messages were given to it.
+pub(crate) async fn until_drained(bridge: &BridgeProcess, received: u64) -> Ledger {
+    let what = format!("{received} messages are received and none waits");
+    wait_for(&what, PATIENCE, async || {
+        let ledger = ledger(bridge).await;
+        (ledger.received >= received && ledger.is_drained()).then_some(ledger)
+    })
+    .await
+}
+
+/// The ledger of the only binding.
+pub(crate) async fn ledger(bridge: &BridgeProcess) -> Ledger {
+    Ledger::of(&bridge.metrics().await, "all", "out")
+}
+
+/// A counter or gauge of one session, over both of its connections.
+pub(crate) async fn of_session(bridge: &BridgeProcess, name: &str, session: &str) -> u64 {
+    let metrics = bridge.metrics().await;
+    let value = metrics.whole(name, &[("session", session)]);
+    value.unwrap_or_else(|| panic!("no metric {name} of {session}"))
+}
+
+/// A destination that answers no QoS 1 message before it is told to.
+pub(crate) struct Withholding {
+    pub(crate) broker: ScriptedBroker,
+    state: Arc<Mutex<Withheld>>,
+}
+
+#[derive(Default)]
+struct Withheld {
+    open: bool,
+    ids: Vec<u16>,
+}
+
+impl Withholding {
+    pub(crate) async fn start() -> Self {
+        let state = Arc::new(Mutex::new(Withheld::default()));
+        let shared = Arc::clone(&state);
+        let behaviour = Behaviour::new().reply(move |received| {
+            let mut state = shared.lock().unwrap();
+            if state.open {
+                return Reply::Accept;
+            }
+            state.ids.push(received.publish.id);
+            Reply::Silence
+        });
+        Self {
+            broker: ScriptedBroker::behaving(behaviour).await,
+            state,
+        }
+    }
+
+    /// Accepts what was withheld on the only connection, and all that follows.
+    pub(crate) async fn release(&self) {
+        let ids = {
+            let mut state = self.state.lock().unwrap();
+            state.open = true;
+            std::mem::take(&mut state.ids)
+        };
+        for id in ids {
+            let accepted = Packet::Ack(Ack::new(AckKind::PubAck, id, 0));
+            self.broker.send_packet_to_all(&accepted).await;
+        }
+    }
+}
