@@ -13,6 +13,8 @@ pub(crate) struct Ledger {
     pub(crate) deferred: u64,
     pub(crate) dead_lettered: u64,
     pub(crate) dropped: u64,
+    /// What the bridge found on disk when it started.
+    pub(crate) carried_over: u64,
     /// Sent and never answered because the connection ended, so sent again.
     pub(crate) unanswered: u64,
     pub(crate) queue_bytes: u64,
@@ -31,9 +33,22 @@ impl Ledger {
             deferred: of("bridge_queue_deferred"),
             dead_lettered: of("bridge_dead_letters"),
             dropped: of("bridge_dropped_total"),
+            carried_over: of("bridge_carried_over"),
             unanswered: of("bridge_publish_unanswered_total"),
             queue_bytes: of("bridge_queue_bytes"),
             oldest_seconds: of("bridge_queue_oldest_age_seconds"),
+        }
+    }
+
+    /// This account continued by a bridge that was started anew: what is counted goes on, what
+    /// is held is what it holds now.
+    pub(crate) const fn continued_by(&self, now: &Self) -> Self {
+        Self {
+            received: self.received + now.received,
+            delivered: self.delivered + now.delivered,
+            dropped: self.dropped + now.dropped,
+            unanswered: self.unanswered + now.unanswered,
+            ..*now
         }
     }
 
@@ -94,6 +109,25 @@ mod tests {
         assert_eq!((ledger.dropped, ledger.queued), (5, 7));
         assert_eq!(ledger.accounted(), 12);
         assert!(!ledger.balances(), "12 accounted for, 0 received");
+    }
+
+    #[test]
+    fn i24_the_ledger_balances_across_a_restart() {
+        let before = Ledger {
+            received: 10,
+            delivered: 6,
+            queued: 4,
+            ..Ledger::default()
+        };
+        let after = Ledger {
+            received: 5,
+            delivered: 7,
+            queued: 2,
+            ..Ledger::default()
+        };
+        let whole = before.continued_by(&after);
+        assert_eq!((whole.received, whole.delivered, whole.queued), (15, 13, 2));
+        assert!(whole.balances());
     }
 
     #[test]

@@ -41,7 +41,11 @@ pub(crate) struct Stage {
     published: Arc<Published>,
     stop_sensors: CancellationToken,
     sensors: JoinHandle<anyhow::Result<()>>,
-    service: Service,
+    config: Config,
+    /// There is none only between two lives.
+    service: Option<Service>,
+    /// What the lives of the bridge before this one counted.
+    before: Ledger,
     began: Instant,
 }
 
@@ -99,8 +103,8 @@ routes:
             cable,
         } = self;
         let observer = Subscriber::start(&cloud.url(), PREFIX).await?;
-        let service = Service::start(config).await?;
-        ready(&service).await?;
+        let service = Service::start(config.clone()).await?;
+        ready(&service, Destination::Reachable).await?;
         let published = Arc::new(Published::default());
         let stop_sensors = CancellationToken::new();
         let sensors = traffic::publish(plant.url(), published.clone(), stop_sensors.clone());
@@ -112,27 +116,57 @@ routes:
             published,
             stop_sensors,
             sensors: tokio::spawn(sensors),
-            service,
+            config,
+            service: Some(service),
+            before: Ledger::default(),
             began: Instant::now(),
         })
     }
 }
 
+/// Whether the bridge can be expected to reach its destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Destination {
+    Reachable,
+    Away,
+}
+
 /// Waits until the bridge is connected and subscribed.
-async fn ready(service: &Service) -> anyhow::Result<()> {
+async fn ready(service: &Service, destination: Destination) -> anyhow::Result<()> {
     let deadline = Instant::now() + READY_WITHIN;
     let mut looks = tokio::time::interval(LOOK_EVERY);
     loop {
         looks.tick().await;
         let status = service.status();
         let subscribed = |state: &SourceState| *state == SourceState::Subscribed;
-        if status.sources.values().all(subscribed) && status.sinks.values().all(|up| *up) {
+        let connected = destination == Destination::Away || status.sinks.values().all(|up| *up);
+        if status.sources.values().all(subscribed) && connected {
             return Ok(());
         }
         if Instant::now() >= deadline {
             bail!("the bridge has not connected to the embedded brokers in time: {status:?}");
         }
     }
+}
+
+/// Waits until the bridge has received all that was published, and holds it durably.
+async fn taken_in(service: &Service, published: u64) -> anyhow::Result<()> {
+    let deadline = Instant::now() + READY_WITHIN;
+    let mut looks = tokio::time::interval(LOOK_EVERY);
+    loop {
+        looks.tick().await;
+        let ledger = Ledger::read(&service.metrics());
+        if ledger.received >= published && ledger.under_way == 0 {
+            return Ok(());
+        }
+        if Instant::now() >= deadline {
+            bail!("the bridge has not taken in the {published} published messages: {ledger:?}");
+        }
+    }
+}
+
+fn no_bridge() -> anyhow::Error {
+    anyhow!("there is no bridge between the brokers")
 }
 
 impl Stage {
@@ -143,7 +177,8 @@ impl Stage {
             (&mut self.sensors).await??;
             bail!("the sensors stopped of their own accord");
         }
-        let status = self.service.status();
+        let service = self.service.as_ref().ok_or_else(no_bridge)?;
+        let status = service.status();
         let binding = status
             .bindings
             .first()
@@ -153,7 +188,7 @@ impl Stage {
             publishing,
             published: self.published.count(),
             arrived: self.observer.tally(),
-            ledger: Ledger::read(&self.service.metrics()),
+            ledger: self.before.continued_by(&Ledger::read(&service.metrics())),
             state: binding.state,
             blocked: binding.blocked,
             link_up: status.sinks.values().all(|up| *up),
@@ -164,6 +199,7 @@ impl Stage {
     pub(crate) async fn on_cue(&mut self, cue: Cue) -> anyhow::Result<()> {
         match cue {
             Cue::TakeAway => self.cable.cut().await.context("cannot cut the cable")?,
+            Cue::Restart => self.restart().await.context("cannot restart the bridge")?,
             Cue::GiveBack => self.cable.mend().context("cannot mend the cable")?,
             Cue::Provoke => self.published.want_audits(PROVOCATIONS),
             Cue::StopPublishing => self.stop_sensors.cancel(),
@@ -172,12 +208,32 @@ impl Stage {
         Ok(())
     }
 
+    /// Stops the bridge, and starts it again on what it has on disk. The sensors are silent
+    /// meanwhile: the plant broker of this demo keeps nothing for those who are away.
+    async fn restart(&mut self) -> anyhow::Result<()> {
+        let service = self.service.take().ok_or_else(no_bridge)?;
+        let published = self.published.clone();
+        let _silence = published.silence().await;
+        taken_in(&service, published.count().all()).await?;
+        let ledger = Ledger::read(&service.metrics());
+        let stopped = service.shutdown().await?;
+        if stopped.unsettled > 0 {
+            bail!("{} messages had not settled", stopped.unsettled);
+        }
+        self.before = self.before.continued_by(&ledger);
+        let service = Service::start(self.config.clone()).await?;
+        ready(&service, Destination::Away).await?;
+        self.service = Some(service);
+        Ok(())
+    }
+
     /// Stops everything, the bridge first, and adds up.
     pub(crate) async fn clear(mut self, waited: u64) -> anyhow::Result<Reckoning> {
         self.stop_sensors.cancel();
         (&mut self.sensors).await??;
-        let ledger = Ledger::read(&self.service.metrics());
-        let stopped = self.service.shutdown().await?;
+        let service = self.service.take().ok_or_else(no_bridge)?;
+        let ledger = self.before.continued_by(&Ledger::read(&service.metrics()));
+        let stopped = service.shutdown().await?;
         let sums = Reckoning {
             published: self.published.count(),
             arrived: self.observer.tally(),

@@ -69,6 +69,8 @@ impl Sample {
 pub(crate) struct Published {
     kinds: Mutex<Vec<Kind>>,
     audits_wanted: AtomicU32,
+    /// Held while a tick's messages are published.
+    breath: tokio::sync::Mutex<()>,
 }
 
 /// How much has been published.
@@ -91,6 +93,11 @@ impl Published {
     /// Asks for so many audit messages in the midst of the readings.
     pub(crate) fn want_audits(&self, wanted: u32) {
         self.audits_wanted.fetch_add(wanted, Ordering::Relaxed);
+    }
+
+    /// Keeps the sensors silent until the guard is dropped; nothing of theirs is under way then.
+    pub(crate) async fn silence(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.breath.lock().await
     }
 
     /// What each published message is about, in the order of publishing.
@@ -141,6 +148,7 @@ pub(crate) async fn publish(
     let mut seq = 0;
     // Whole ticks only: a publish that is cut off is neither published nor not.
     while stop.run_until_cancelled(ticks.tick()).await.is_some() {
+        let _breath = published.breath.lock().await;
         for _ in 0..PER_TICK {
             since_audit += 1;
             let kind = if since_audit > BETWEEN_AUDITS && published.take_audit() {

@@ -313,7 +313,7 @@ fn numbers(sums: &Reckoning) -> Vec<Line> {
         row(
             *waited,
             "waited",
-            "on disk while the cloud was away".to_owned(),
+            "on disk while the cloud was away, across a restart".to_owned(),
         ),
         row(
             ledger.dead_lettered,
