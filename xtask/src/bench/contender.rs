@@ -11,7 +11,7 @@ use clap::ValueEnum;
 
 use super::load::{FILTER, Generator, Load};
 use super::stats::grouped;
-use super::usage::Usage;
+use super::usage::{Machine, Usage};
 
 /// One way for messages to cross.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -35,6 +35,8 @@ pub(super) struct Figures {
     pub(super) disk: f64,
     /// Its most memory in MiB.
     pub(super) memory: f64,
+    /// The share of the CPUs in percent that strangers took meanwhile.
+    pub(super) elsewhere: f64,
 }
 
 /// Where runs take place.
@@ -84,11 +86,13 @@ impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:>8} messages/s  {:>5.1} µs CPU/message  {:>4.0} disk bytes/message  {:>4.0} MiB",
+            "{:>8} messages/s  {:>5.1} µs CPU/message  {:>4.0} disk bytes/message  {:>4.0} MiB  \
+             (elsewhere: {:.0} % of the CPUs)",
             grouped(self.rate, 0),
             self.cpu,
             self.disk,
-            self.memory
+            self.memory,
+            self.elsewhere
         )
     }
 }
@@ -100,21 +104,30 @@ impl Course {
         let destination = broker(self.load.window).start().await;
         let running = self.start(contender, &source, &destination).await?;
         let pid = running.pid()?;
+        let brokers = source.pid().zip(destination.pid());
+        let (source_pid, destination_pid) = brokers.context("a broker has ended")?;
+        let ours = [pid, source_pid, destination_pid, std::process::id()];
         let mut generator = Generator::connect(&source, &destination, self.load).await?;
         let crossed = async {
             generator.until_open().await?;
             // Allocators, caches and the brokers' windows are as they stay.
             generator.carry(self.load.messages / 10).await?;
             let before = Usage::at_rest(pid).await?;
+            let machine = Machine::now(&ours)?;
             let took = generator.carry(self.load.messages).await?;
+            let elsewhere = Machine::now(&ours)?.elsewhere_since(&machine);
             let after = Usage::at_rest(pid).await?;
-            Ok((before, took, after))
+            Ok(Figures::of(
+                self.load.messages,
+                took,
+                (&before, &after),
+                elsewhere,
+            ))
         };
-        let (before, took, after) = crossed.await.map_err(|error: anyhow::Error| {
+        let figures = crossed.await.map_err(|error: anyhow::Error| {
             error.context(format!("what the process said:\n{}", running.log()))
         })?;
         let version = version(&source.log()).context("mosquitto does not tell its version")?;
-        let figures = Figures::of(self.load.messages, took, &before, &after);
         Ok((figures, version))
     }
 
@@ -182,7 +195,12 @@ impl Figures {
         clippy::cast_precision_loss,
         reason = "counts far below 2^52, for a table"
     )]
-    fn of(messages: u64, took: Duration, before: &Usage, after: &Usage) -> Self {
+    fn of(
+        messages: u64,
+        took: Duration,
+        (before, after): (&Usage, &Usage),
+        elsewhere: f64,
+    ) -> Self {
         let messages = messages as f64;
         let cpu = after.cpu.saturating_sub(before.cpu);
         let disk = after.disk_bytes.saturating_sub(before.disk_bytes);
@@ -191,6 +209,7 @@ impl Figures {
             cpu: cpu.as_secs_f64() * 1e6 / messages,
             disk: disk as f64 / messages,
             memory: after.peak_memory as f64 / f64::from(1 << 20),
+            elsewhere,
         }
     }
 }
@@ -305,10 +324,11 @@ mod tests {
             peak_memory: 3 << 20,
         };
         let took = Duration::from_secs(2);
-        let figures = Figures::of(1_000, took, &usage(5, 1_000), &usage(25, 401_000));
+        let figures = Figures::of(1_000, took, (&usage(5, 1_000), &usage(25, 401_000)), 12.4);
         assert_eq!(
             figures.to_string(),
-            "     500 messages/s   20.0 µs CPU/message   400 disk bytes/message     3 MiB"
+            "     500 messages/s   20.0 µs CPU/message   400 disk bytes/message     3 MiB  \
+             (elsewhere: 12 % of the CPUs)"
         );
     }
 }

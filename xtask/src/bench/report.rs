@@ -12,16 +12,22 @@ use super::stats::{Spread, grouped};
 /// What is measured, with its unit, its key in JSON, its decimals, and how it is read.
 type Column = (&'static str, &'static str, usize, fn(&Figures) -> f64);
 
-const COLUMNS: [Column; 4] = [
+const COLUMNS: [Column; 5] = [
     ("messages/s", "messages_per_second", 0, |f| f.rate),
     ("CPU µs/message", "cpu_us_per_message", 1, |f| f.cpu),
     ("disk B/message", "disk_bytes_per_message", 0, |f| f.disk),
     ("memory MiB", "peak_memory_mib", 0, |f| f.memory),
+    ELSEWHERE,
 ];
+const ELSEWHERE: Column = ("elsewhere %", "cpu_elsewhere_percent", 0, |f| f.elsewhere);
+/// With more of the CPUs taken by strangers, the rates are theirs as much as the contenders'.
+const DISTURBED: f64 = 5.0;
+/// The table shows these first columns.
+const SHOWN: usize = 4;
 /// Ratios are taken of these first columns.
 const COMPARED: usize = 2;
 const NAME_WIDTH: usize = 32;
-const WIDTHS: [usize; 4] = [26, 20, 20, 16];
+const WIDTHS: [usize; SHOWN] = [26, 20, 18, 14];
 
 const NOTES: &str = "\
 Median (min–max) over the rounds; a ratio is taken within each round. CPU is user and kernel time
@@ -68,11 +74,12 @@ impl Report {
         } = self.load;
         let mut text = format!(
             "\n{} messages a run, QoS 1, {payload} B payload, window {window}, {} rounds\n\
-             {}, mosquitto {}\n\n",
+             {}, mosquitto {}\n{}\n\n",
             grouped_count(messages),
             self.rounds(),
             machine(),
             self.broker,
+            self.disturbance(),
         );
         let mut line = |name: &str, cells: Vec<String>| {
             let _ = write!(text, "{name:<NAME_WIDTH$}");
@@ -81,9 +88,13 @@ impl Report {
             }
             text.push('\n');
         };
-        line("", COLUMNS.map(|(title, ..)| title.to_owned()).to_vec());
+        let columns = || COLUMNS.iter().take(SHOWN);
+        line(
+            "",
+            columns().map(|(title, ..)| (*title).to_owned()).collect(),
+        );
         for (contender, figures) in &self.runs {
-            let cells = COLUMNS.iter().filter_map(|&(.., precision, read)| {
+            let cells = columns().filter_map(|&(.., precision, read)| {
                 Some(Spread::of(figures.iter().map(read))?.shown(precision))
             });
             line(contender.name(), cells.collect());
@@ -135,6 +146,22 @@ impl Report {
         })
     }
 
+    /// What else the machine did, and what that means.
+    fn disturbance(&self) -> String {
+        let (.., precision, read) = ELSEWHERE;
+        let all = self.runs.iter().flat_map(|(_, figures)| figures);
+        let Some(spread) = Spread::of(all.map(read)) else {
+            return String::new();
+        };
+        let shown = spread.shown(precision);
+        let mut text = format!("other work on the machine took {shown} % of the CPUs");
+        if spread.max > DISTURBED {
+            text += ": do not rely on messages/s,\nof which a process with more threads gets more \
+                     then; CPU per message holds";
+        }
+        text
+    }
+
     fn of(&self, contender: Contender) -> &[Figures] {
         let mut runs = self.runs.iter();
         let found = runs.find(|(of, _)| *of == contender);
@@ -182,6 +209,7 @@ mod tests {
             cpu,
             disk: 300.0,
             memory: 12.0,
+            elsewhere: if cpu < 6.0 { 40.0 } else { 1.0 },
         }
     }
 
@@ -219,6 +247,14 @@ mod tests {
         assert!(text.contains("15,000 (10,000–20,000)"), "{text}");
         assert!(text.contains("store_and_forward / mosquitto"), "{text}");
         assert!(text.contains("0.50 (0.50–0.50)"), "{text}");
+    }
+
+    #[test]
+    fn a_busy_machine_is_told_of() {
+        let quiet = report(&[(Contender::Live, 10_000.0, 20.0)]).render();
+        assert!(quiet.contains("took 1 (1–1) % of the CPUs\n"), "{quiet}");
+        let busy = report(&[(Contender::Live, 10_000.0, 5.0)]).render();
+        assert!(busy.contains("do not rely on messages/s"), "{busy}");
     }
 
     #[test]

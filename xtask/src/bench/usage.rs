@@ -32,9 +32,8 @@ impl Usage {
             let path = format!("/proc/{pid}/{file}");
             fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))
         };
-        let tick = rustix::param::clock_ticks_per_second();
         Ok(Self {
-            cpu: cpu(&read("stat")?, tick).context("cannot make sense of /proc/<pid>/stat")?,
+            cpu: cpu(&read("stat")?).context("cannot make sense of /proc/<pid>/stat")?,
             disk_bytes: field(&read("io")?, "write_bytes:").context("no write_bytes")?,
             peak_memory: 1024 * field(&read("status")?, "VmHWM:").context("no VmHWM")?,
         })
@@ -59,16 +58,69 @@ impl Usage {
     }
 }
 
-/// The sum of utime, stime, cutime and cstime, which are counted in ticks of 1/`per_second` s.
-fn cpu(stat: &str, per_second: u64) -> Option<Duration> {
+/// How the CPUs of the machine have spent their time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Machine {
+    /// All of it, idle time too.
+    all: Duration,
+    /// On work.
+    busy: Duration,
+    /// On the work of the processes that were named.
+    ours: Duration,
+}
+
+impl Machine {
+    /// Up to now; `ours` are the processes that belong to the measurement.
+    pub(super) fn now(ours: &[u32]) -> Result<Self> {
+        let stat = fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
+        let (all, busy) = machine(&stat).context("cannot make sense of /proc/stat")?;
+        let ours = ours
+            .iter()
+            .map(|&pid| Usage::of(pid).map(|usage| usage.cpu));
+        Ok(Self {
+            all,
+            busy,
+            ours: ours.sum::<Result<_>>()?,
+        })
+    }
+
+    /// The share of the CPUs in percent that others have taken since `before`.
+    pub(super) fn elsewhere_since(&self, before: &Self) -> f64 {
+        let since = |of: fn(&Self) -> Duration| of(self).saturating_sub(of(before));
+        let others = since(|m| m.busy).saturating_sub(since(|m| m.ours));
+        let all = since(|m| m.all).max(Duration::from_millis(1));
+        100.0 * others.as_secs_f64() / all.as_secs_f64()
+    }
+}
+
+/// All of the CPUs' time and what of it was not idle, by the first line of /proc/stat. What a
+/// hypervisor took counts as busy.
+fn machine(stat: &str) -> Option<(Duration, Duration)> {
+    let times = stat.lines().next()?.strip_prefix("cpu ")?;
+    let times = times.split_whitespace().map(|time| time.parse().ok());
+    // user, nice, system, idle, iowait, irq, softirq, steal; what follows is a part of user.
+    let times: Vec<u64> = times.take(8).collect::<Option<_>>()?;
+    let [user, nice, system, idle, waiting, irq, softirq, steal] = times.try_into().ok()?;
+    let busy = user + nice + system + irq + softirq + steal;
+    Some((ticks(busy + idle + waiting)?, ticks(busy)?))
+}
+
+/// The sum of utime, stime, cutime and cstime.
+fn cpu(stat: &str) -> Option<Duration> {
     // The second field is the program's name in parentheses, and may hold anything.
     let (_, fields) = stat.rsplit_once(')')?;
-    let mut ticks = 0;
+    let mut sum = 0;
     let mut times = fields.split_whitespace().skip(11);
     for _ in 0..4 {
-        ticks += times.next()?.parse::<u64>().ok()?;
+        sum += times.next()?.parse::<u64>().ok()?;
     }
-    let millis = ticks.checked_mul(1_000)?.checked_div(per_second)?;
+    ticks(sum)
+}
+
+/// The kernel counts time in ticks.
+fn ticks(count: u64) -> Option<Duration> {
+    let per_second = rustix::param::clock_ticks_per_second();
+    let millis = count.checked_mul(1_000)?.checked_div(per_second)?;
     Some(Duration::from_millis(millis))
 }
 
@@ -86,9 +138,31 @@ mod tests {
     #[test]
     fn time_is_user_and_kernel_of_the_process_and_its_reaped_children() {
         let stat = "7 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 100 20 3 4 20 0 1 0 99 1 2";
-        assert_eq!(cpu(stat, 100), Some(Duration::from_millis(1_270)));
-        assert_eq!(cpu("7 (a) S 1 2", 100), None);
-        assert_eq!(cpu("", 100), None);
+        assert_eq!(cpu(stat), ticks(127));
+        assert_eq!(cpu("7 (a) S 1 2"), None);
+        assert_eq!(cpu(""), None);
+    }
+
+    #[test]
+    fn the_machine_is_busy_with_all_but_idling_and_waiting_for_disks() {
+        let stat = "cpu  1 2 4 800 160 8 16 32 5 5\ncpu0 1 2 4 800 160 8 16 32 5 5\n";
+        assert_eq!(machine(stat), ticks(1_023).zip(ticks(63)));
+        assert_eq!(machine("cpu  1 2 3"), None);
+        assert_eq!(machine(""), None);
+    }
+
+    #[test]
+    fn what_is_not_ours_is_elsewhere() {
+        let at = |all, busy, ours| Machine {
+            all: Duration::from_secs(all),
+            busy: Duration::from_secs(busy),
+            ours: Duration::from_secs(ours),
+        };
+        let share = at(1_040, 530, 105).elsewhere_since(&at(1_000, 500, 100));
+        assert!((share - 62.5).abs() < 1e-9, "{share}");
+        // The counters are not read at one instant.
+        let share = at(1_040, 504, 105).elsewhere_since(&at(1_000, 500, 100));
+        assert!(share.abs() < 1e-9, "{share}");
     }
 
     #[test]
