@@ -33,6 +33,8 @@ pub use subscribing::RefusedSubscription;
 
 /// How many QoS 0 messages may wait to be taken.
 const QOS0_ROOM: usize = 4096;
+/// How many bytes may wait to be taken, give or take one message.
+const BYTES_ROOM: u64 = 32 << 20;
 
 /// How patient a reader is; the defaults suit a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,7 +112,7 @@ impl Reader {
             clock,
             counters,
             state: Seen::new(SourceState::Down),
-            inbox: Inbox::new(QOS0_ROOM),
+            inbox: Inbox::new(QOS0_ROOM, BYTES_ROOM),
             releasing: Arc::default(),
             refused: Mutex::default(),
         });

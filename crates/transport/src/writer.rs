@@ -214,7 +214,10 @@ async fn serve(
     watch.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let ending = loop {
         tokio::select! {
-            ending = connection.ended() => break ending,
+            ending = connection.ended() => {
+                drop(connection);
+                break ending;
+            }
             () = cancel.cancelled() => {
                 if let Some(live) = &live {
                     // Whether all is answered or time is up: what is not, ends unanswered.

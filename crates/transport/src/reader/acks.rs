@@ -158,6 +158,11 @@ impl Acks {
         }
     }
 
+    /// Sends what there was no room for when it was given.
+    pub(super) fn send_rest(&self) {
+        self.lock().send_what_is_due(&self.releasing);
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Owed> {
         self.owed.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -165,7 +170,8 @@ impl Acks {
 
 impl Owed {
     /// Sends from the front as far as everything has been given. What was left is passed over:
-    /// it will not be acknowledged on this connection, and the order of the others stays.
+    /// it will not be acknowledged on this connection, and the order of the others stays. Where
+    /// the library has no room for more, the rest follows when it has sent some.
     fn send_what_is_due(&mut self, releasing: &Releasing) {
         while let Some(Slot {
             packet_id,
@@ -229,19 +235,28 @@ impl Drop for Receipt {
 mod tests {
     use super::*;
 
+    /// What was sent; there is room for three at a time.
     #[derive(Debug, Clone, Default)]
     struct Sent(Arc<Mutex<Vec<u16>>>);
 
     impl Outlet for Sent {
         fn send(&self, packet_id: u16, _: QoS) -> bool {
-            self.0.lock().unwrap().push(packet_id);
-            true
+            let mut sent = self.0.lock().unwrap();
+            let room = sent.len() < 3;
+            if room {
+                sent.push(packet_id);
+            }
+            room
         }
     }
 
     impl Sent {
         fn ids(&self) -> Vec<u16> {
             self.0.lock().unwrap().clone()
+        }
+
+        fn make_room(&self) {
+            self.0.lock().unwrap().clear();
         }
     }
 
@@ -269,6 +284,19 @@ mod tests {
         assert_eq!(sent.ids(), []);
         first.settled();
         assert_eq!(sent.ids(), [7, 3, 5]);
+    }
+
+    #[test]
+    fn what_there_was_no_room_for_follows_without_another_acknowledgement() {
+        let (acks, sent, _) = acks();
+        let receipts: Vec<_> = (1..=5).map(|id| arrive(&acks, id)).collect();
+        for receipt in receipts {
+            receipt.settled();
+        }
+        assert_eq!(sent.ids(), [1, 2, 3]);
+        sent.make_room();
+        acks.send_rest();
+        assert_eq!(sent.ids(), [4, 5]);
     }
 
     #[test]

@@ -138,6 +138,8 @@ impl Handler for Receiving {
             Event::Incoming(Packet::PubRel(release)) => {
                 self.shared.releasing.released(release.pkid);
             }
+            // Something has left: there is room for acknowledgements that found none.
+            Event::Outgoing(_) => self.acks.send_rest(),
             _ => {}
         }
     }

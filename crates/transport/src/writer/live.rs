@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use bridge_core::{
@@ -31,7 +31,6 @@ type Notice = Pin<Box<dyn Future<Output = Result<PublishResult, PublishNoticeErr
 /// What publishing on one connection needs.
 #[derive(Debug)]
 pub(super) struct Live {
-    client: AsyncClient,
     marker: Marker,
     witness: Arc<Witness>,
     counters: Arc<Counters>,
@@ -39,11 +38,20 @@ pub(super) struct Live {
     limits: OnceLock<Limits>,
     window: Arc<Semaphore>,
     closing: AtomicBool,
-    /// How many messages were handed to the library; it writes them in this order.
-    admitted: Mutex<u64>,
+    admission: Mutex<Admission>,
     /// Answers that nobody waits for any more, but whose place in the window is still taken.
     abandoned: TaskTracker,
     runtime: Handle,
+}
+
+/// The way into the library.
+#[derive(Debug)]
+struct Admission {
+    /// `None` once the connection has ended: what the library has not taken yet waits in a channel
+    /// that lives, with every claim on an answer in it, for as long as anyone could send.
+    client: Option<AsyncClient>,
+    /// How many messages were handed over; the library writes them in this order.
+    count: u64,
 }
 
 impl Live {
@@ -54,17 +62,25 @@ impl Live {
         counters: Arc<Counters>,
     ) -> Self {
         Self {
-            client,
             marker,
             witness,
             counters,
             limits: OnceLock::new(),
             window: Arc::new(Semaphore::new(0)),
             closing: AtomicBool::new(false),
-            admitted: Mutex::new(0),
+            admission: Mutex::new(Admission {
+                client: Some(client),
+                count: 0,
+            }),
             abandoned: TaskTracker::new(),
             runtime: Handle::current(),
         }
+    }
+
+    fn admission(&self) -> MutexGuard<'_, Admission> {
+        self.admission
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn welcomed(&self, limits: Limits) {
@@ -104,13 +120,13 @@ impl Live {
         // Number and place in the library's channel are taken together, so that the number says
         // how many PUBLISH packets go before this one.
         let (number, notice) = {
-            let mut admitted = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
-            let notice = self
-                .client
+            let mut admission = self.admission();
+            let client = admission.client.as_ref().ok_or(NotAdmitted::LinkDown)?;
+            let notice = client
                 .try_publish_tracked(topic, message.payload, options)
                 .map_err(|error| not_admitted(&error))?;
-            *admitted += 1;
-            (*admitted, notice)
+            admission.count += 1;
+            (admission.count, notice)
         };
         self.counters.admitted.add(1);
         Ok(Box::pin(Ticket {
@@ -184,6 +200,7 @@ pub(super) fn take_down(link: &LinkState, live: &Mutex<Option<Arc<Live>>>) {
     let live = live.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(live) = live {
         live.window.close();
+        live.admission().client = None;
     }
     link.set(Link::Down);
 }

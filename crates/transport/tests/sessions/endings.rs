@@ -166,6 +166,46 @@ async fn what_never_reached_the_socket_is_known_from_what_may_have() {
     }
 }
 
+/// While the client is busy writing it takes nothing new; whoever ends it must tell those too.
+async fn all_are_told_that_it_has_ended(cut: bool) {
+    let broker = ScriptedBroker::behaving(Behaviour::new().reply(|_| Reply::Silence)).await;
+    let proxy = Proxy::start(broker.port()).await;
+    let mut settings = config(proxy.port(), "w");
+    settings.write_timeout = Duration::from_secs(60);
+    settings.answer_timeout = Duration::from_secs(if cut { 60 } else { 2 });
+    let writer = writer(settings);
+    let mut all = vec![admit(&writer, message("t", "open", QoS::AtLeastOnce)).await];
+    bridge_testkit::wait_until("it arrives", crate::common::DEADLINE, || {
+        broker.publish_count() == 1
+    })
+    .await;
+    proxy.stall();
+    // More than all buffers on the way can hold.
+    let large = message("t", vec![0; 48 * 1024 * 1024], QoS::AtLeastOnce);
+    all.push(admit(&writer, large).await);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    for _ in 0..50 {
+        all.push(admit(&writer, message("t", "x", QoS::AtLeastOnce)).await);
+    }
+    if cut {
+        proxy.cut(Cut::Reset);
+    }
+    let answers = within("all are told", join_all(all)).await;
+    assert_eq!(answers[..2], [MAY_HAVE_BEEN_SENT, MAY_HAVE_BEEN_SENT]);
+    let never = vec![Answer::Unanswered(Unanswered::NeverSent); 50];
+    assert_eq!(answers[2..], never);
+}
+
+#[tokio::test]
+async fn what_the_client_had_not_looked_at_is_told_when_the_connection_ends() {
+    all_are_told_that_it_has_ended(true).await;
+}
+
+#[tokio::test]
+async fn what_the_client_had_not_looked_at_is_told_when_we_give_the_connection_up() {
+    all_are_told_that_it_has_ended(false).await;
+}
+
 #[tokio::test]
 async fn publishing_without_a_connection_says_so_at_once() {
     let broker = ScriptedBroker::accepting().await;

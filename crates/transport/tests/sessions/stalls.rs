@@ -19,7 +19,7 @@ async fn a_broker_that_answers_pings_and_not_one_publish_is_given_up() {
     }))
     .await;
     let mut settings = config(broker.port(), "w");
-    settings.keep_alive = Duration::from_secs(1);
+    settings.keep_alive = Duration::from_secs(5);
     settings.answer_timeout = Duration::from_millis(600);
     settings.max_in_flight = 2.try_into().unwrap();
     let writer = writer(settings);
