@@ -45,9 +45,16 @@ impl Active {
             salt: Salt::random(),
         };
         let mut bytes = header.encode_area();
-        frame::append(&mut bytes, &header.salt, first_seq, Kind::Segments, |out| {
-            encode_seqs(out, older);
-        });
+        frame::append(
+            &mut bytes,
+            &header.salt,
+            first_seq,
+            Kind::Segments,
+            true,
+            |out| {
+                encode_seqs(out, older);
+            },
+        );
         let create = || -> io::Result<Arc<dyn DiskFile>> {
             let file = disk.create(&path)?;
             file.write_at(&bytes, 0)?;

@@ -61,7 +61,8 @@ impl Draft {
     ) -> (u64, Location) {
         let seq = self.next_seq;
         let offset = self.base + self.bytes.len() as u64;
-        let len = frame::append(&mut self.bytes, &self.salt, seq, kind, write);
+        let first = self.bytes.is_empty();
+        let len = frame::append(&mut self.bytes, &self.salt, seq, kind, first, write);
         self.next_seq += 1;
         // Segments and messages are bounded to 1 GiB each.
         let location = Location {

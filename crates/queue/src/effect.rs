@@ -29,6 +29,12 @@ pub(crate) enum Effect {
         view: View,
         info: Location,
     },
+    /// The circumstances of an entry lie elsewhere now.
+    InfoMoved {
+        slot: SlotId,
+        seq: u64,
+        info: Location,
+    },
     /// Entries are gone; the record that says so lies in `segment`.
     End {
         slot: SlotId,
@@ -62,6 +68,7 @@ impl Effect {
             } => {
                 index.advance(slot, seq, view, info);
             }
+            Self::InfoMoved { slot, seq, info } => index.move_info(slot, seq, info),
             Self::End {
                 slot,
                 range,
@@ -172,7 +179,7 @@ pub(crate) fn effects(
             range: one(*seq),
             segment,
         }],
-        Record::Segments(_) | Record::Retire(_) => Vec::new(),
+        Record::Segments(_) | Record::Retire(_) | Record::Gap => Vec::new(),
     })
 }
 

@@ -5,6 +5,8 @@
 //!         └ salted ───►└──────── len bytes ───────┘
 //! ```
 //!
+//! The highest bit of the kind marks the first frame of a batch: what was made durable together.
+//!
 //! The checksum starts from the segment's salt and covers the length too, so that a payload that
 //! holds a well-formed frame of some other segment is no frame here, and a flipped length is
 //! noticed before it is believed.
@@ -41,11 +43,16 @@ pub(crate) enum Kind {
     Segments = 8,
     /// Segments of which nothing is needed any more.
     Retire = 9,
+    /// Bytes that a power cut left in place of records that were not acknowledged.
+    Gap = 10,
 }
+
+/// Set in the kind of the first frame of a batch.
+pub(crate) const FIRST_OF_BATCH: u8 = 0x80;
 
 impl Kind {
     /// All of them, with the name that the format's chapter uses.
-    pub(crate) const ALL: [(Self, &'static str); 9] = [
+    pub(crate) const ALL: [(Self, &'static str); 10] = [
         (Self::Put, "Put"),
         (Self::Settle, "Settle"),
         (Self::Defer, "Defer"),
@@ -55,13 +62,15 @@ impl Kind {
         (Self::Copy, "Copy"),
         (Self::Segments, "Segments"),
         (Self::Retire, "Retire"),
+        (Self::Gap, "Gap"),
     ];
 
+    /// The kind, whether or not the byte marks a batch.
     pub(crate) fn from_u8(byte: u8) -> Option<Self> {
         Self::ALL
             .into_iter()
             .map(|(kind, _)| kind)
-            .find(|kind| *kind as u8 == byte)
+            .find(|kind| *kind as u8 == byte & !FIRST_OF_BATCH)
     }
 }
 
@@ -70,6 +79,8 @@ impl Kind {
 pub(crate) struct Frame<'a> {
     pub(crate) seq: u64,
     pub(crate) kind: Kind,
+    /// Whether it begins a batch.
+    pub(crate) first: bool,
     pub(crate) body: &'a [u8],
     /// All of its bytes, prefix included.
     pub(crate) len: usize,
@@ -81,12 +92,13 @@ pub(crate) fn append(
     salt: &Salt,
     seq: u64,
     kind: Kind,
+    first: bool,
     write: impl FnOnce(&mut Vec<u8>),
 ) -> usize {
     let start = out.len();
     out.extend_from_slice(&[0; PREFIX]);
     out.extend_from_slice(&seq.to_le_bytes());
-    out.push(kind as u8);
+    out.push(kind as u8 | if first { FIRST_OF_BATCH } else { 0 });
     write(out);
     let total = out.len() - start;
     // A body is bounded by the largest message that the store takes, far below 4 GiB.
@@ -126,10 +138,11 @@ pub(crate) fn parse<'a>(bytes: &'a [u8], salt: &Salt) -> Option<Frame<'a>> {
         return None;
     }
     let seq = reader.u64().ok()?;
-    let kind = Kind::from_u8(reader.u8().ok()?)?;
+    let kind = reader.u8().ok()?;
     Some(Frame {
         seq,
-        kind,
+        kind: Kind::from_u8(kind)?,
+        first: kind & FIRST_OF_BATCH != 0,
         body: reader.rest(),
         len: total,
     })
@@ -185,7 +198,7 @@ mod tests {
 
     fn frame(salt: &Salt, seq: u64, body: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
-        let len = append(&mut out, salt, seq, Kind::Put, |out| {
+        let len = append(&mut out, salt, seq, Kind::Put, true, |out| {
             out.extend_from_slice(body);
         });
         assert_eq!(len, out.len());
@@ -200,6 +213,7 @@ mod tests {
             (read.seq, read.kind, read.body),
             (7, Kind::Put, &b"hello"[..])
         );
+        assert!(read.first);
         assert_eq!(read.len, OVERHEAD + 5);
     }
 

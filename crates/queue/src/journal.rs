@@ -20,6 +20,7 @@ use crate::record::Placed;
 use crate::recovery::{io_error, scan};
 use crate::repair::repair;
 use crate::report::RecoveryReport;
+use crate::segments::SegmentState;
 use crate::shared::{Change, JournalStats, Place, Put, Request, Shared, State};
 use crate::writer::Writer;
 
@@ -127,13 +128,14 @@ impl Journal {
 
     /// How the journal is doing.
     pub fn stats(&self) -> JournalStats {
-        let state = self.shared.lock();
-        let segments = &state.index.segments;
-        let mut stats = state.stats;
-        stats.segments = segments.iter().len() as u64;
-        stats.bytes = segments.iter().map(|segment| segment.bytes).sum();
-        stats.live_bytes = segments.iter().map(|segment| segment.live_bytes()).sum();
-        stats
+        let guard = self.shared.lock();
+        let segments = &guard.index.segments;
+        JournalStats {
+            segments: segments.iter().len() as u64,
+            bytes: segments.iter().map(|segment| segment.bytes).sum(),
+            live_bytes: segments.iter().map(SegmentState::live_bytes).sum(),
+            ..guard.stats
+        }
     }
 
     fn usage_of(state: &mut State, key: &BindingKey) -> Usage {
@@ -191,7 +193,7 @@ impl Store for Journal {
         if state.closing || state.closed {
             return at_once(Err(StoreError::Closed));
         }
-        let mut places = Vec::with_capacity(to.len());
+        let mut seats = Vec::with_capacity(to.len());
         for Destination { binding, placement } in to {
             let slot = state.index.intern(&binding);
             let placed = match placement {
@@ -199,13 +201,13 @@ impl Store for Journal {
                 Placement::DeadLetter(info) => Placed::Dead(info),
             };
             let epoch = state.traffic(slot).epoch;
-            places.push(Place {
+            seats.push(Place {
                 slot,
                 placed,
                 epoch,
             });
         }
-        for place in &places {
+        for place in &seats {
             let traffic = state.traffic(place.slot);
             let quantity = match place.placed {
                 Placed::Queue => {
@@ -219,7 +221,7 @@ impl Store for Journal {
         }
         state.requests.push_back(Request::Put(Put {
             message,
-            places,
+            places: seats,
             answer,
         }));
         drop(guard);

@@ -58,9 +58,16 @@ mod run;
 mod segment;
 mod segments;
 mod shared;
+mod tidy;
 mod writer;
 
 pub use journal::Journal;
 pub use options::{JournalOptions, OpenError};
 pub use report::{Damage, DamageKind, RecoveryReport};
 pub use shared::JournalStats;
+
+#[cfg(test)]
+#[allow(clippy::cast_possible_truncation, reason = "tests run on 64 bits")]
+mod sim;
+#[cfg(test)]
+mod tests;

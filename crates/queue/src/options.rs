@@ -7,7 +7,7 @@ use std::time::Duration;
 /// The bounds that a journal works within. The defaults suit a plant's edge and a server alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JournalOptions {
-    /// A new segment begins after so many bytes; 64 KiB to 1 GiB.
+    /// A new segment begins after so many bytes; 16 KiB to 1 GiB.
     pub segment_bytes: u64,
     /// At most so many records share one fsync.
     pub batch_records: usize,
@@ -44,7 +44,7 @@ impl Default for JournalOptions {
 impl JournalOptions {
     /// With every bound within what the format can hold.
     pub(crate) fn checked(mut self) -> Self {
-        self.segment_bytes = self.segment_bytes.clamp(64 << 10, 1 << 30);
+        self.segment_bytes = self.segment_bytes.clamp(16 << 10, 1 << 30);
         self.batch_records = self.batch_records.max(1);
         self.batch_bytes = self.batch_bytes.clamp(4 << 10, 256 << 20);
         self.settle_count = self.settle_count.max(1);

@@ -6,7 +6,7 @@ use std::sync::mpsc::Receiver;
 use bridge_core::{ReadLimit, Seated, Seq, StoreError, View};
 
 use crate::fetch::{Address, FetchError, Fetcher, Info, info_in, message_in};
-use crate::index::SlotId;
+use crate::index::{Index, SlotId};
 use crate::run::{Entry, Location};
 use crate::shared::{Answer, Shared};
 
@@ -25,7 +25,22 @@ pub(crate) struct ReadJob {
 struct Row {
     entry: Entry,
     message: Option<Address>,
-    info: Option<Option<Address>>,
+    info: InfoAt,
+}
+
+/// Where the circumstances of an entry are to be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum InfoAt {
+    /// It has none: it is in the queue.
+    Nowhere,
+    There(Address),
+    Gone,
+}
+
+impl InfoAt {
+    fn of(index: &Index, location: Location) -> Self {
+        Address::of(index, location).map_or(Self::Gone, Self::There)
+    }
 }
 
 /// Reads until no one can ask any more.
@@ -48,7 +63,7 @@ fn read(shared: &Shared, fetcher: &mut Fetcher, job: &ReadJob) -> Vec<Seated> {
     let row = |(entry, info): (Entry, Option<Location>)| Row {
         entry,
         message: address(entry.location),
-        info: info.map(address),
+        info: info.map_or(InfoAt::Nowhere, |info| InfoAt::of(index, info)),
     };
     let rows: Vec<Row> = entries.into_iter().map(row).collect();
     fetcher.close_all_but(|id| index.segments.get(id).is_some());
@@ -88,7 +103,7 @@ fn seat(
         let again = Row {
             entry,
             message: Address::of(&state.index, entry.location),
-            info: info.map(|info| Address::of(&state.index, info)),
+            info: info.map_or(InfoAt::Nowhere, |info| InfoAt::of(&state.index, info)),
         };
         drop(state);
         if (again.message, again.info) == (row.message, row.info) {
@@ -103,9 +118,9 @@ fn fetch(fetcher: &mut Fetcher, name: &str, row: &Row) -> Result<Seated, FetchEr
     let address = row.message.ok_or(FetchError::Gone)?;
     let message = fetcher.frame(address, message_in)?;
     let info = match row.info {
-        None => None,
-        Some(None) => return Err(FetchError::Gone),
-        Some(Some(address)) => Some(fetcher.frame(address, |frame| info_in(frame, name))?),
+        InfoAt::Nowhere => None,
+        InfoAt::Gone => return Err(FetchError::Gone),
+        InfoAt::There(address) => Some(fetcher.frame(address, |frame| info_in(frame, name))?),
     };
     let (deferred, dead_letter) = match info {
         None => (None, None),

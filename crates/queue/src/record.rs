@@ -65,6 +65,7 @@ pub(crate) enum Record<'a> {
     Segments(Vec<Range<u64>>),
     /// The first numbers of segments.
     Retire(Vec<u64>),
+    Gap,
 }
 
 impl<'a> Record<'a> {
@@ -72,6 +73,7 @@ impl<'a> Record<'a> {
     pub(crate) fn decode(frame: &Frame<'a>) -> Result<Self, Malformed> {
         let mut reader = Reader::new(frame.body);
         let record = match frame.kind {
+            Kind::Gap => return Ok(Self::Gap),
             Kind::Put => Self::decode_put(frame.seq, &mut reader)?,
             Kind::Copy => {
                 let seq = reader.u64()?;
@@ -116,7 +118,7 @@ impl<'a> Record<'a> {
 
     fn decode_put(seq: u64, reader: &mut Reader<'a>) -> Result<Self, Malformed> {
         let count = reader.u16()?;
-        let mut places = Vec::new();
+        let mut seats = Vec::new();
         for _ in 0..count {
             let binding = binding(reader)?;
             let placed = match reader.u8()? {
@@ -125,11 +127,11 @@ impl<'a> Record<'a> {
                 2 => Placed::Dead(decode_dead_letter(reader)?),
                 _ => return Err(Malformed("a view that does not exist")),
             };
-            places.push((binding, placed));
+            seats.push((binding, placed));
         }
         Ok(Self::Put {
             seq,
-            places,
+            places: seats,
             message: take_rest(reader)?,
         })
     }

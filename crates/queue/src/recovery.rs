@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::OpenError;
 use crate::disk::{Access, Disk, Layout};
 use crate::effect::effects;
-use crate::frame::{self, Frame};
+use crate::frame::{self, Frame, Kind};
 use crate::index::Index;
 use crate::record::Record;
 use crate::report::{Damage, DamageKind};
@@ -61,6 +61,11 @@ pub(crate) enum Remedy {
     SetAside,
     /// Copy the bytes to the quarantine and cut the file there.
     Cut,
+    /// Copy the bytes to the quarantine and put a gap numbered `seq` in their place.
+    Fill {
+        seq: u64,
+        salt: Salt,
+    },
     /// Move the whole file to the quarantine.
     MoveAway,
 }
@@ -132,7 +137,7 @@ fn open_all(
     scan: &mut Scan,
 ) -> Result<Vec<SegmentFile>, OpenError> {
     let folder = layout.journal();
-    let names = disk
+    let entries = disk
         .list(&folder)
         .map_err(|source| io_error("list", &folder, source))?;
     // A file that was being renamed when the power went still bears its name of passage.
@@ -140,7 +145,7 @@ fn open_all(
         let plain = name.replace(".misnamed", ".log");
         Some((segment::seq_of_name(&plain)?, folder.join(name)))
     };
-    let mut named: Vec<(u64, PathBuf)> = names.iter().filter_map(number).collect();
+    let mut named: Vec<(u64, PathBuf)> = entries.iter().filter_map(number).collect();
     named.sort_unstable();
     let last = named.last().map(|(first_seq, _)| *first_seq);
     let mut files: Vec<SegmentFile> = Vec::new();
@@ -148,7 +153,11 @@ fn open_all(
         let (len, head) = read_head(disk, &path)?;
         let is_last = last == Some(first_seq);
         let header = match Header::find(&head) {
-            Ok(_) if is_last && len < FRAMES_AT as u64 => {
+            // Its creation was cut short, before anything else was written to it.
+            Ok((_, both))
+                if is_last
+                    && (len < FRAMES_AT as u64 || (!both && is_torn_creation(&head, len))) =>
+            {
                 scan.finding(DamageKind::TornTail, &path, 0..len, 0, Remedy::MoveAway);
                 scan.next_seq = scan.next_seq.max(first_seq);
                 continue;
@@ -310,11 +319,12 @@ fn report_missing(layout: &Layout, files: &[SegmentFile], listed: &Listed, scan:
 }
 
 /// What a walk over a segment comes upon.
-enum Step<'a> {
+pub(crate) enum Step<'a> {
     /// A sound frame, and where it begins.
     Frame(usize, Frame<'a>),
-    /// Bytes that are no frame, with sound frames behind them; so many records are missing.
-    Bad(Range<usize>, u64),
+    /// Bytes that are no frame, with sound frames behind them; where they begin a frame of that
+    /// number should be, and so many are missing.
+    Bad(Range<usize>, u64, u64),
     /// Bytes to the end of the file, the first of which should be a frame of this number.
     BadTail(usize, u64),
     /// From here on there are only records that the next segment declares void.
@@ -323,10 +333,17 @@ enum Step<'a> {
 
 /// Walks over the frames of a segment that ends in front of the number `limit`. Returns the number
 /// behind the last sound frame.
-fn walk<'a>(bytes: &'a [u8], header: &Header, limit: u64, mut visit: impl FnMut(Step<'a>)) -> u64 {
+pub(crate) fn walk<'a>(
+    bytes: &'a [u8],
+    header: &Header,
+    limit: u64,
+    mut visit: impl FnMut(Step<'a>),
+) -> u64 {
     let mut expected = header.first_seq;
     let mut budget = frame::resync_budget(bytes.len());
     let mut at = FRAMES_AT;
+    // Behind a gap the numbers go on further up.
+    let mut gap = false;
     while at < bytes.len() {
         let here = bytes.get(at..).unwrap_or_default();
         match frame::parse(here, &header.salt) {
@@ -334,13 +351,18 @@ fn walk<'a>(bytes: &'a [u8], header: &Header, limit: u64, mut visit: impl FnMut(
                 visit(Step::Void(at));
                 return expected;
             }
-            Some(frame) if frame.seq == expected => {
+            Some(frame)
+                if frame.seq == expected
+                    || (gap
+                        && (expected..expected.saturating_add(MAX_GAP)).contains(&frame.seq)) =>
+            {
                 visit(Step::Frame(at, frame));
                 at += frame.len;
-                expected += 1;
+                expected = frame.seq + 1;
+                gap = frame.kind == Kind::Gap;
             }
             Some(frame) if (expected..expected.saturating_add(MAX_GAP)).contains(&frame.seq) => {
-                visit(Step::Bad(at..at, frame.seq - expected));
+                visit(Step::Bad(at..at, expected, frame.seq - expected));
                 expected = frame.seq;
             }
             _ => {
@@ -355,7 +377,7 @@ fn walk<'a>(bytes: &'a [u8], header: &Header, limit: u64, mut visit: impl FnMut(
                     visit(Step::BadTail(at, expected));
                     return expected;
                 };
-                visit(Step::Bad(at..found, seq - expected));
+                visit(Step::Bad(at..found, expected, seq - expected));
                 at = found;
                 expected = seq;
             }
@@ -378,18 +400,20 @@ fn read_segment(
     // Where more may be written.
     let mut clean_end = Some(file.len);
     let mut whole = true;
+    let mut holes: Vec<(Range<usize>, u64, u64)> = Vec::new();
+    let mut last_batch = 0;
     let end = walk(&bytes, header, bound.limit(), |step| match step {
         Step::Frame(at, frame) => {
             scan.records += 1;
+            if frame.first {
+                last_batch = at;
+            }
             if scan.apply(id, at, &frame).is_err() {
                 let range = at as u64..(at + frame.len) as u64;
                 scan.finding(DamageKind::Unreadable, path, range, 1, Remedy::SetAside);
             }
         }
-        Step::Bad(range, lost) => {
-            let range = range.start as u64..range.end as u64;
-            scan.finding(DamageKind::Records, path, range, lost, Remedy::SetAside);
-        }
+        Step::Bad(range, seq, lost) => holes.push((range, seq, lost)),
         Step::Void(at) => {
             clean_end = None;
             let range = at as u64..file.len;
@@ -414,6 +438,17 @@ fn read_segment(
             scan.finding(kind, path, range, lost, remedy);
         }
     });
+    for (range, seq, lost) in holes {
+        let torn = bound == End::Open && range.start > last_batch && !range.is_empty();
+        let range = range.start as u64..range.end as u64;
+        if torn {
+            let salt = header.salt;
+            let fill = Remedy::Fill { seq, salt };
+            scan.finding(DamageKind::TornBatch, path, range, lost, fill);
+        } else {
+            scan.finding(DamageKind::Records, path, range, lost, Remedy::SetAside);
+        }
+    }
     scan.next_seq = scan.next_seq.max(end);
     match bound {
         End::Known(limit) => {

@@ -8,6 +8,7 @@ use tracing::{error, info, warn};
 
 use crate::OpenError;
 use crate::disk::{Access, Disk, Layout, is_full};
+use crate::frame::{self, Kind};
 use crate::recovery::{Finding, Remedy, Scan, io_error};
 use crate::report::{Damage, DamageKind, RecoveryReport};
 
@@ -82,7 +83,7 @@ fn remedy(disk: &dyn Disk, layout: &Layout, finding: Finding) -> io::Result<Dama
         .map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
     if remedy == Remedy::MoveAway {
         let names = disk.list(&folder)?;
-        let free = (0_u32..)
+        let free = (0..=names.len())
             .map(|number| format!("{stem}-whole-{number}.bad"))
             .find(|name| !names.contains(name))
             .unwrap_or(stem);
@@ -107,6 +108,18 @@ fn remedy(disk: &dyn Disk, layout: &Layout, finding: Finding) -> io::Result<Dama
             Err(error) => return Err(error),
         }
     };
+    if let Remedy::Fill { seq, salt } = remedy {
+        let mut gap = Vec::with_capacity(bytes.len());
+        let rest = bytes.get(frame::OVERHEAD..).unwrap_or_default();
+        frame::append(&mut gap, &salt, seq, Kind::Gap, false, |out| {
+            out.extend_from_slice(rest);
+        });
+        if gap.len() == bytes.len() {
+            let file = disk.open(&damage.segment, Access::Write)?;
+            file.write_at(&gap, damage.offset)?;
+            file.sync()?;
+        }
+    }
     if remedy == Remedy::Cut {
         let file = disk.open(&damage.segment, Access::Write)?;
         file.cut(damage.offset)?;
@@ -141,6 +154,13 @@ fn announce(damage: &Damage) {
             event = "journal_tail_dropped",
             damage = %damage,
             "the end of a segment was not whole; nothing of it had been acknowledged"
+        ),
+        DamageKind::TornBatch => warn!(
+            event = "journal_batch_torn",
+            damage = %damage,
+            lost_records = damage.lost_records,
+            "the last batch before the crash is not whole; nothing of it had been acknowledged, \
+             unless the disk itself damaged it"
         ),
         DamageKind::HeaderCopy | DamageKind::Misnamed => warn!(
             event = "journal_repaired",

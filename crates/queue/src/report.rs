@@ -15,11 +15,13 @@ pub struct RecoveryReport {
 }
 
 impl RecoveryReport {
-    /// Whether anything was damaged beyond the torn tail that a crash leaves.
+    /// Whether nothing was damaged beyond what a crash leaves of a batch that it cuts short.
     pub fn is_clean(&self) -> bool {
+        use DamageKind::{Abandoned, TornBatch, TornTail};
+        let harmless = [TornTail, TornBatch, Abandoned];
         self.damage
             .iter()
-            .all(|damage| matches!(damage.kind, DamageKind::TornTail | DamageKind::Abandoned))
+            .all(|damage| harmless.contains(&damage.kind))
     }
 
     /// How many records are known to be missing.
@@ -54,6 +56,11 @@ pub enum DamageKind {
     /// Bytes at the end of the last segment that are no whole record: what was being written
     /// when the power went. Nothing of it was acknowledged. Cut, and set aside.
     TornTail,
+    /// Bytes within the last batch of the last segment that are no record: of what was being
+    /// written when the power went, a later part reached the disk and this did not. Set aside.
+    /// Nothing of it was acknowledged, unless it was the disk that damaged this very batch later:
+    /// the two cannot be told apart.
+    TornBatch,
     /// Bytes at the end of a segment whose writing failed. Nothing of it was acknowledged.
     Abandoned,
     /// Bytes between or behind records that are none. Set aside.
@@ -74,6 +81,7 @@ impl fmt::Display for DamageKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::TornTail => "torn tail",
+            Self::TornBatch => "torn batch",
             Self::Abandoned => "abandoned tail",
             Self::Records => "damaged records",
             Self::Unreadable => "unreadable record",

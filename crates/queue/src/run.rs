@@ -60,13 +60,13 @@ impl Run {
                 self.chunks.insert(at + 1, tail);
             }
         } else {
-            match self.chunks.back_mut().filter(|chunk| chunk.len() < CHUNK) {
-                Some(chunk) => chunk.push_back(entry),
-                None => {
-                    let mut chunk = VecDeque::with_capacity(CHUNK);
-                    chunk.push_back(entry);
-                    self.chunks.push_back(chunk);
-                }
+            let room = self.chunks.back_mut().filter(|last| last.len() < CHUNK);
+            if let Some(last) = room {
+                last.push_back(entry);
+            } else {
+                let mut chunk = VecDeque::with_capacity(CHUNK);
+                chunk.push_back(entry);
+                self.chunks.push_back(chunk);
             }
         }
         self.len += 1;
@@ -76,13 +76,6 @@ impl Run {
         let chunk = self.chunks.get(self.chunk_of(seq))?;
         let within = chunk.binary_search_by_key(&seq, |entry| entry.seq).ok()?;
         chunk.get(within)
-    }
-
-    pub(crate) fn get_mut(&mut self, seq: u64) -> Option<&mut Entry> {
-        let at = self.chunk_of(seq);
-        let chunk = self.chunks.get_mut(at)?;
-        let within = chunk.binary_search_by_key(&seq, |entry| entry.seq).ok()?;
-        chunk.get_mut(within)
     }
 
     pub(crate) fn remove(&mut self, seq: u64) -> Option<Entry> {

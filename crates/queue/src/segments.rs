@@ -196,6 +196,45 @@ impl Segments {
             .map(|segment| segment.id)
     }
 
+    /// The segments of which nothing is needed any more, by their number and their first record.
+    pub(crate) fn dead(&self) -> Vec<(u32, u64)> {
+        let dead = self.all.iter().filter(|segment| self.is_dead(segment.id));
+        dead.map(|segment| (segment.id, segment.first_seq))
+            .collect()
+    }
+
+    /// The segment to copy forward first, if more bytes are dead than are alive, and more than
+    /// `slack`: so at most as much is copied as is freed.
+    pub(crate) fn worth_copying(
+        &self,
+        slack: u64,
+        but: impl Fn(u32) -> bool,
+    ) -> Option<&SegmentState> {
+        let (_, closed) = self.all.split_last()?;
+        let bytes: u64 = closed.iter().map(|segment| segment.bytes).sum();
+        let live: u64 = closed.iter().map(SegmentState::live_bytes).sum();
+        if bytes - live <= live.max(slack) {
+            return None;
+        }
+        let candidates = closed.iter().filter(|segment| !but(segment.id));
+        // Of equal ones the oldest: what it holds keeps others waiting.
+        let ratio = |segment: &&SegmentState| segment.live_bytes() * 1000 / segment.bytes.max(1);
+        candidates
+            .min_by_key(ratio)
+            .filter(|segment| segment.live_bytes() * 2 <= segment.bytes)
+    }
+
+    /// Notes that everything that was needed of a segment stands elsewhere now, if it does.
+    pub(crate) fn copied(&mut self, id: u32) -> bool {
+        self.get_mut(id).is_some_and(|segment| {
+            let copied = segment.entries == 0 && segment.infos == 0;
+            if copied {
+                segment.targets.clear();
+            }
+            copied
+        })
+    }
+
     /// Whether nothing in `id` is needed any more. The last segment always is.
     pub(crate) fn is_dead(&self, id: u32) -> bool {
         self.last().is_some_and(|last| last.id != id)

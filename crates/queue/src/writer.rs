@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bridge_core::StoreError;
 use tracing::{error, warn};
@@ -14,6 +14,7 @@ use crate::fetch::Fetcher;
 use crate::index::SlotId;
 use crate::reserve::Reserve;
 use crate::shared::{Place, Put, Request, Shared, State};
+use crate::tidy::Tidying;
 
 #[derive(Debug)]
 pub(crate) struct Writer {
@@ -22,7 +23,8 @@ pub(crate) struct Writer {
     next_seq: u64,
     /// What was taken from the shared state and is not written yet.
     work: VecDeque<Request>,
-    reserve: Reserve,
+    pub(crate) reserve: Reserve,
+    pub(crate) tidying: Tidying,
     pub(crate) fetcher: Fetcher,
     /// Kept for the next batch.
     buffer: Vec<u8>,
@@ -44,6 +46,7 @@ impl Writer {
             next_seq,
             work: VecDeque::new(),
             reserve,
+            tidying: Tidying::default(),
             buffer: Vec::new(),
         }
     }
@@ -51,9 +54,11 @@ impl Writer {
     /// Writes until the journal closes and everything that was asked for before is written.
     pub(crate) fn run(mut self) {
         let _closed = ClosedAtEnd(self.shared.clone());
+        self.tidy();
         loop {
             let shared = self.shared.clone();
-            let mut state = shared.wait(None);
+            let idle = self.tidying.has_more().then_some(Duration::ZERO);
+            let mut state = shared.wait(idle);
             self.work.append(&mut state.requests);
             let closing = state.closing;
             let settles_due = state
@@ -72,6 +77,7 @@ impl Writer {
                 let batch = self.next_batch();
                 self.serve(batch);
             }
+            self.tidy();
         }
     }
 
@@ -156,10 +162,7 @@ impl Writer {
         batch: &[Request],
         settles: &Settles,
     ) -> Result<(Draft, Vec<Outcome>), StoreError> {
-        let (segment, salt, len) = self.segment()?;
-        let mut buffer = std::mem::take(&mut self.buffer);
-        buffer.clear();
-        let mut draft = Draft::new(segment, salt, len, self.next_seq, buffer);
+        let mut draft = self.draft()?;
         for (slot, seqs) in settles {
             draft.settle(&self.shared, *slot, seqs.clone());
         }
@@ -169,6 +172,14 @@ impl Writer {
         }
         self.commit(&draft)?;
         Ok((draft, outcomes))
+    }
+
+    /// An empty draft at the end of the segment to write to.
+    pub(crate) fn draft(&mut self) -> Result<Draft, StoreError> {
+        let (segment, salt, len) = self.segment()?;
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.clear();
+        Ok(Draft::new(segment, salt, len, self.next_seq, buffer))
     }
 
     /// The segment to write to, its salt and its length; a new one when the last is full.

@@ -108,6 +108,7 @@ fn frame(kind: Kind, body: &[u8]) -> Frame<'_> {
     Frame {
         seq: 77,
         kind,
+        first: false,
         body,
         len: 0,
     }
@@ -187,7 +188,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_the_decoder_panic(kind in 1_u8..10, body in prop::collection::vec(any::<u8>(), 0..80)) {
+    fn no_bytes_make_the_decoder_panic(kind in 1_u8..11, body in prop::collection::vec(any::<u8>(), 0..80)) {
         let kind = Kind::from_u8(kind).unwrap();
         if let Ok(Record::Put { message, .. }) = Record::decode(&frame(kind, &body)) {
             let _ = decode_message(message);

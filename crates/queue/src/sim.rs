@@ -1,0 +1,440 @@
+//! A disk for tests that tears, fills and lies: what was not made durable may be there after a
+//! power cut, or not, or in part.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use crate::disk::{Access, Disk, DiskFile};
+
+const PAGE: usize = 4096;
+const SECTOR: usize = 512;
+
+/// Random numbers that are the same for the same seed.
+#[derive(Debug, Clone)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// A number below `bound`.
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) % bound.max(1)
+    }
+
+    pub(crate) fn one_in(&mut self, count: u64) -> bool {
+        self.below(count) == 0
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Write {
+    Bytes(usize, Vec<u8>),
+    Cut(usize),
+}
+
+#[derive(Debug, Clone, Default)]
+struct Inode {
+    /// What a process sees.
+    seen: Vec<u8>,
+    /// What a power cut leaves for sure.
+    safe: Vec<u8>,
+    /// What was done since the last sync.
+    unsafe_writes: Vec<Write>,
+}
+
+#[derive(Debug, Clone)]
+enum Naming {
+    Create(PathBuf, usize),
+    Remove(PathBuf),
+    Rename(PathBuf, PathBuf),
+}
+
+#[derive(Debug, Default)]
+struct Sim {
+    inodes: Vec<Inode>,
+    names: BTreeMap<PathBuf, usize>,
+    safe_names: BTreeMap<PathBuf, usize>,
+    unsafe_namings: Vec<Naming>,
+    /// Operations that changed something, or tried to.
+    operations: u64,
+    power_off_at: Option<u64>,
+    capacity: Option<u64>,
+    failing_syncs: u32,
+    failing_cuts: u32,
+    unreadable: Option<PathBuf>,
+    random: u64,
+}
+
+/// A disk in memory; clones are the same disk.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SimDisk(Arc<Mutex<Sim>>);
+
+#[derive(Debug)]
+struct SimFile {
+    disk: SimDisk,
+    inode: usize,
+    path: PathBuf,
+}
+
+fn off() -> io::Error {
+    io::Error::other("the power is off")
+}
+
+fn apply(names: &mut BTreeMap<PathBuf, usize>, naming: &Naming) {
+    match naming {
+        Naming::Create(path, inode) => {
+            names.insert(path.clone(), *inode);
+        }
+        Naming::Remove(path) => {
+            names.remove(path);
+        }
+        Naming::Rename(from, to) => {
+            if let Some(inode) = names.remove(from) {
+                names.insert(to.clone(), inode);
+            }
+        }
+    }
+}
+
+fn write(bytes: &mut Vec<u8>, at: usize, new: &[u8]) {
+    if bytes.len() < at + new.len() {
+        bytes.resize(at + new.len(), 0);
+    }
+    bytes[at..at + new.len()].copy_from_slice(new);
+}
+
+impl Inode {
+    /// What may be on the disk now: each unsynced page there, not there, or torn.
+    fn image(&self, random: &mut Random) -> Vec<u8> {
+        let mut image = self.safe.clone();
+        for operation in &self.unsafe_writes {
+            match operation {
+                Write::Cut(len) => {
+                    if random.one_in(2) {
+                        image.resize(*len, 0);
+                    }
+                }
+                Write::Bytes(at, bytes) => {
+                    let mut from = 0;
+                    while from < bytes.len() {
+                        let to = bytes.len().min(((at + from) / PAGE + 1) * PAGE - at);
+                        let page = &bytes[from..to];
+                        match random.below(4) {
+                            0 => {}
+                            1 => {
+                                let sectors = random.below((PAGE / SECTOR) as u64) as usize;
+                                let part = page.len().min(sectors * SECTOR);
+                                write(&mut image, at + from, &page[..part]);
+                            }
+                            _ => write(&mut image, at + from, page),
+                        }
+                        from = to;
+                    }
+                }
+            }
+        }
+        image
+    }
+
+    fn sync(&mut self) {
+        for operation in std::mem::take(&mut self.unsafe_writes) {
+            match operation {
+                Write::Cut(len) => self.safe.resize(len, 0),
+                Write::Bytes(at, bytes) => write(&mut self.safe, at, &bytes),
+            }
+        }
+    }
+}
+
+impl Sim {
+    /// Counts an operation; from the fatal one on everything fails.
+    fn operate(&mut self) -> io::Result<()> {
+        self.operations += 1;
+        match self.power_off_at {
+            Some(at) if self.operations >= at => Err(off()),
+            _ => Ok(()),
+        }
+    }
+
+    fn is_off(&self) -> bool {
+        self.power_off_at.is_some_and(|at| self.operations >= at)
+    }
+
+    fn room(&self) -> u64 {
+        let used: usize = self
+            .names
+            .values()
+            .map(|id| self.inodes[*id].seen.len())
+            .sum();
+        self.capacity
+            .map_or(u64::MAX, |capacity| capacity.saturating_sub(used as u64))
+    }
+
+    fn name(&mut self, naming: Naming) {
+        apply(&mut self.names, &naming);
+        self.unsafe_namings.push(naming);
+    }
+
+    fn find(&self, path: &Path) -> io::Result<usize> {
+        let found = self.names.get(path).copied();
+        found.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+    }
+}
+
+impl SimDisk {
+    fn sim(&self) -> MutexGuard<'_, Sim> {
+        self.0.lock().unwrap()
+    }
+
+    pub(crate) fn operations(&self) -> u64 {
+        self.sim().operations
+    }
+
+    /// The power goes when so many operations have been counted.
+    pub(crate) fn power_off_at(&self, operation: u64) {
+        self.sim().power_off_at = Some(operation);
+    }
+
+    /// The disk has so many bytes from now on.
+    pub(crate) fn set_capacity(&self, bytes: Option<u64>) {
+        self.sim().capacity = bytes;
+    }
+
+    pub(crate) fn used(&self) -> u64 {
+        u64::MAX - {
+            let mut sim = self.sim();
+            let capacity = sim.capacity.replace(u64::MAX);
+            let room = sim.room();
+            sim.capacity = capacity;
+            room
+        }
+    }
+
+    /// The next `count` syncs fail, and lose at random what they were to make durable.
+    pub(crate) fn fail_syncs(&self, count: u32) {
+        self.sim().failing_syncs = count;
+    }
+
+    pub(crate) fn fail_cuts(&self, count: u32) {
+        self.sim().failing_cuts = count;
+    }
+
+    /// Reading that file fails.
+    pub(crate) fn make_unreadable(&self, path: Option<PathBuf>) {
+        self.sim().unreadable = path;
+    }
+
+    /// The disk as it is found after the power came back.
+    pub(crate) fn after_power_cut(&self, seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let sim = self.sim();
+        let mut names = sim.safe_names.clone();
+        let kept = random.below(sim.unsafe_namings.len() as u64 + 1) as usize;
+        for naming in &sim.unsafe_namings[..kept] {
+            apply(&mut names, naming);
+        }
+        let mut after = Sim::default();
+        for (path, inode) in names {
+            let bytes = sim.inodes[inode].image(&mut random);
+            after.add(path, bytes);
+        }
+        Self(Arc::new(Mutex::new(after)))
+    }
+
+    /// A disk of its own that holds what this one shows.
+    pub(crate) fn copy(&self) -> Self {
+        let sim = self.sim();
+        let mut copy = Sim::default();
+        for (path, inode) in &sim.names {
+            copy.add(path.clone(), sim.inodes[*inode].seen.clone());
+        }
+        Self(Arc::new(Mutex::new(copy)))
+    }
+
+    pub(crate) fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        let sim = self.sim();
+        let names = sim.names.iter();
+        names
+            .map(|(path, inode)| (path.clone(), sim.inodes[*inode].seen.clone()))
+            .collect()
+    }
+
+    /// Puts a file there, durably, in place of what was.
+    pub(crate) fn put(&self, path: &Path, bytes: Vec<u8>) {
+        self.sim().add(path.to_owned(), bytes);
+    }
+
+    pub(crate) fn take(&self, path: &Path) {
+        let mut sim = self.sim();
+        sim.names.remove(path);
+        sim.safe_names.remove(path);
+    }
+}
+
+impl Sim {
+    fn add(&mut self, path: PathBuf, bytes: Vec<u8>) {
+        let inode = self.inodes.len();
+        self.inodes.push(Inode {
+            seen: bytes.clone(),
+            safe: bytes,
+            unsafe_writes: Vec::new(),
+        });
+        self.names.insert(path.clone(), inode);
+        self.safe_names.insert(path, inode);
+    }
+}
+
+impl Disk for SimDisk {
+    fn create_folder(&self, _: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
+        let sim = self.sim();
+        let inside = sim
+            .names
+            .keys()
+            .filter(|path| path.parent() == Some(folder));
+        let name = |path: &PathBuf| Some(path.file_name()?.to_str()?.to_owned());
+        Ok(inside.filter_map(name).collect())
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        let mut sim = self.sim();
+        sim.operate()?;
+        if sim.names.contains_key(path) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        if sim.room() == 0 {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let inode = sim.inodes.len();
+        sim.inodes.push(Inode::default());
+        sim.name(Naming::Create(path.to_owned(), inode));
+        drop(sim);
+        self.open(path, Access::Write)
+    }
+
+    fn open(&self, path: &Path, _: Access) -> io::Result<Arc<dyn DiskFile>> {
+        let inode = self.sim().find(path)?;
+        Ok(Arc::new(SimFile {
+            disk: self.clone(),
+            inode,
+            path: path.to_owned(),
+        }))
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let mut sim = self.sim();
+        sim.operate()?;
+        sim.find(path)?;
+        sim.name(Naming::Remove(path.to_owned()));
+        Ok(())
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut sim = self.sim();
+        sim.operate()?;
+        sim.find(from)?;
+        sim.name(Naming::Rename(from.to_owned(), to.to_owned()));
+        Ok(())
+    }
+
+    fn sync_folder(&self, folder: &Path) -> io::Result<()> {
+        let mut sim = self.sim();
+        sim.operate()?;
+        let namings = std::mem::take(&mut sim.unsafe_namings);
+        let (here, elsewhere): (Vec<_>, Vec<_>) = namings.into_iter().partition(|naming| {
+            let (Naming::Create(path, _) | Naming::Remove(path) | Naming::Rename(_, path)) = naming;
+            path.parent() == Some(folder)
+        });
+        for naming in here {
+            apply(&mut sim.safe_names, &naming);
+        }
+        sim.unsafe_namings = elsewhere;
+        Ok(())
+    }
+}
+
+impl DiskFile for SimFile {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.disk.sim().inodes[self.inode].seen.len() as u64)
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let sim = self.disk.sim();
+        if sim.is_off() {
+            return Err(off());
+        }
+        if sim.unreadable.as_ref() == Some(&self.path) {
+            return Err(io::Error::other("a bad sector"));
+        }
+        let seen = &sim.inodes[self.inode].seen;
+        let from = offset as usize;
+        let bytes = seen
+            .get(from..from + buffer.len())
+            .ok_or(io::ErrorKind::UnexpectedEof)?;
+        buffer.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let mut sim = self.disk.sim();
+        let powered = sim.operate();
+        let at = offset as usize;
+        let grows = (at + bytes.len()).saturating_sub(sim.inodes[self.inode].seen.len()) as u64;
+        let short = grows.saturating_sub(sim.room()) as usize;
+        // A write on which the power goes may have got anywhere.
+        let written = &bytes[..bytes.len() - short];
+        let inode = &mut sim.inodes[self.inode];
+        write(&mut inode.seen, at, written);
+        inode.unsafe_writes.push(Write::Bytes(at, written.to_vec()));
+        powered?;
+        if short > 0 {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        Ok(())
+    }
+
+    fn cut(&self, len: u64) -> io::Result<()> {
+        let mut sim = self.disk.sim();
+        sim.operate()?;
+        if sim.failing_cuts > 0 {
+            sim.failing_cuts -= 1;
+            return Err(io::Error::other("no cut"));
+        }
+        let inode = &mut sim.inodes[self.inode];
+        inode.seen.resize(len as usize, 0);
+        inode.unsafe_writes.push(Write::Cut(len as usize));
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut sim = self.disk.sim();
+        sim.operate()?;
+        if sim.failing_syncs > 0 {
+            sim.failing_syncs -= 1;
+            sim.random += 1;
+            let mut random = Random::new(sim.random);
+            let inode = &mut sim.inodes[self.inode];
+            // The pages are marked clean: a later sync says well and does nothing for them.
+            inode.safe = inode.image(&mut random);
+            inode.unsafe_writes.clear();
+            return Err(io::Error::other("a failing disk"));
+        }
+        sim.inodes[self.inode].sync();
+        Ok(())
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        self.write_at(&vec![0; len as usize], 0)
+    }
+}

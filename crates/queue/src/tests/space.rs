@@ -1,0 +1,102 @@
+//! Space comes back: dead segments go, mostly dead ones are copied forward.
+
+use bridge_core::Move;
+
+use super::*;
+
+fn settle_all_but(journal: &Journal, seqs: &[(u64, Seq)], kept: impl Fn(u64) -> bool) {
+    for (number, seq) in seqs {
+        if !kept(*number) {
+            journal.settle(&key(0), &[*seq]);
+        }
+    }
+    block_on(journal.flush()).unwrap();
+}
+
+fn burst(journal: &Journal, numbers: std::ops::Range<u64>) -> Vec<(u64, Seq)> {
+    let pending: Vec<_> = numbers
+        .map(|number| (number, journal.put(message(number), vec![queue(0)])))
+        .collect();
+    let done = pending.into_iter();
+    done.map(|(number, pending)| (number, block_on(pending).unwrap()))
+        .collect()
+}
+
+/// Waits for the writer to have tidied up, which it does between batches.
+fn until_small(journal: &Journal, segments: u64) {
+    for _ in 0..2_000 {
+        if journal.stats().segments <= segments {
+            return;
+        }
+        block_on(journal.flush()).unwrap();
+    }
+    panic!("still {:?}", journal.stats());
+}
+
+#[test]
+fn a_drained_backlog_leaves_one_segment() {
+    let disk = SimDisk::default();
+    let (journal, _) = open(&disk);
+    let seqs = burst(&journal, 0..2_000);
+    assert!(journal.stats().segments > 10);
+    settle_all_but(&journal, &seqs, |_| false);
+    until_small(&journal, 1);
+    let stats = journal.stats();
+    assert!(stats.copied_bytes < stats.written_bytes / 10, "{stats:?}");
+    drop(journal);
+    assert_eq!(segments(&disk).len(), 1);
+    let (journal, report) = open(&disk);
+    assert_eq!(report.damage, []);
+    assert_eq!(journal.bindings(), []);
+}
+
+#[test]
+fn a_few_that_stay_do_not_pin_the_disk() {
+    let disk = SimDisk::default();
+    let (mut journal, _) = open(&disk);
+    let dead = |number: u64| number.is_multiple_of(50);
+    let late = |number: u64| number % 50 == 1;
+    for round in 0..8_u64 {
+        let seqs = burst(&journal, round * 500..(round + 1) * 500);
+        for (number, seq) in &seqs {
+            let (binding, seq) = (key(0), *seq);
+            let change = if dead(*number) {
+                let info = given_up();
+                Move::DeadLetter { binding, seq, info }
+            } else if late(*number) {
+                let info = refused();
+                Move::Defer { binding, seq, info }
+            } else {
+                continue;
+            };
+            block_on(journal.apply(change)).unwrap();
+        }
+        settle_all_but(&journal, &seqs, |number| dead(number) || late(number));
+        if round == 4 {
+            drop(journal);
+            journal = open(&disk).0;
+        }
+    }
+    until_small(&journal, 10);
+    let stats = journal.stats();
+    assert!(stats.copied_bytes > 0);
+    assert!(
+        stats.copied_bytes < stats.written_bytes / 2,
+        "{stats:?}: more copied than written"
+    );
+    let check = |journal: &Journal| {
+        let expected = |keep: fn(u64) -> bool| (0..4_000).filter(|n| keep(*n)).collect::<Vec<_>>();
+        assert_eq!(numbers(journal, 0, View::DeadLetters), expected(dead));
+        assert_eq!(numbers(journal, 0, View::Deferred), expected(late));
+        assert_eq!(numbers(journal, 0, View::Queue), [0; 0]);
+        let whole = read(journal, 0, View::DeadLetters)
+            .into_iter()
+            .all(|seated| seated.dead_letter == Some(given_up()));
+        assert!(whole, "each knows why it was given up on");
+    };
+    check(&journal);
+    drop(journal);
+    let (journal, report) = open(&disk);
+    assert_eq!(report.damage, []);
+    check(&journal);
+}
