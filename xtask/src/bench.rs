@@ -6,7 +6,7 @@
 //! nothing. The runs of the contenders are interleaved, so that a disturbance of the machine
 //! meets all of them, and ratios are taken within a round.
 
-mod build;
+pub(crate) mod build;
 mod contender;
 mod load;
 mod report;
@@ -14,15 +14,22 @@ mod stats;
 mod usage;
 
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, value_parser};
 
-use contender::{Contender, Course};
+use contender::{Contender, Course, Figures};
 use load::Load;
 use report::Report;
+use usage::Machine;
 
 use crate::setup::find_program;
+
+/// How long a quiet moment is waited for.
+const PATIENCE: Duration = Duration::from_secs(900);
+/// How long the machine is looked at.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// What `cargo xtask bench` takes.
 #[derive(Debug, Args)]
@@ -45,6 +52,10 @@ pub(crate) struct BenchArgs {
     /// Measure this binary and build none
     #[arg(long, value_name = "FILE")]
     bridge: Option<PathBuf>,
+    /// Wait until other work takes at most so many percent of the CPUs, and repeat a run that was
+    /// disturbed by more
+    #[arg(long, value_name = "PERCENT", value_parser = value_parser!(u8).range(1..=99))]
+    quiet: Option<u8>,
     /// Run these contenders alone
     #[arg(long, value_enum, value_delimiter = ',', value_name = "CONTENDERS")]
     only: Vec<Contender>,
@@ -97,8 +108,7 @@ async fn measure(args: &BenchArgs, bridge: PathBuf, data_dir: PathBuf) -> Result
     let mut report = Report::new(course.load, &contenders);
     for round in 1..=args.rounds {
         for &contender in &contenders {
-            let (figures, broker) = course
-                .run(contender)
+            let (figures, broker) = undisturbed(&course, contender, args.quiet)
                 .await
                 .with_context(|| format!("round {round}, {contender}"))?;
             eprintln!("round {round}/{}  {contender:<17} {figures}", args.rounds);
@@ -106,4 +116,27 @@ async fn measure(args: &BenchArgs, bridge: PathBuf, data_dir: PathBuf) -> Result
         }
     }
     Ok(report)
+}
+
+/// One run, repeated until other work has taken no more than `limit` percent of the CPUs.
+async fn undisturbed(
+    course: &Course,
+    contender: Contender,
+    limit: Option<u8>,
+) -> Result<(Figures, String)> {
+    let Some(limit) = limit.map(f64::from) else {
+        return course.run(contender).await;
+    };
+    let end = Instant::now() + PATIENCE;
+    while Instant::now() < end {
+        if Machine::elsewhere_within(LOOK).await? > limit {
+            continue;
+        }
+        let (figures, broker) = course.run(contender).await?;
+        if figures.elsewhere <= limit {
+            return Ok((figures, broker));
+        }
+        eprintln!("disturbed, again:  {contender:<17} {figures}");
+    }
+    bail!("the machine was not quiet within {PATIENCE:?}")
 }

@@ -10,7 +10,8 @@ use anyhow::{Context, Result, bail};
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
 /// Runs this very command with a release build of ourselves.
-pub(super) fn again_in_release() -> Result<()> {
+pub(crate) fn again_in_release() -> Result<()> {
+    // In the folder that we were called in: arguments may hold relative paths.
     let status = cargo()
         .args(["run", "--quiet", "--release", "--package", "xtask"])
         .args(["--locked", "--"])
@@ -24,11 +25,12 @@ pub(super) fn again_in_release() -> Result<()> {
 }
 
 /// Builds the service as it is deployed, and says where it is.
-pub(super) fn bridge() -> Result<PathBuf> {
+pub(crate) fn bridge() -> Result<PathBuf> {
     let output = cargo()
         .args(["build", "--release", "-p", "bridge", "--bin", "bridge"])
         .args(["--no-default-features", "--locked"])
         .args(["--message-format", "json-render-diagnostics"])
+        .current_dir(root())
         .stderr(Stdio::inherit())
         .output()
         .context("cannot run cargo")?;
@@ -41,12 +43,9 @@ pub(super) fn bridge() -> Result<PathBuf> {
         .context("cargo built no program `bridge`")
 }
 
-/// The cargo that runs us, at the root of the workspace.
+/// The cargo that runs us.
 fn cargo() -> Command {
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-    let mut command = Command::new(cargo);
-    command.current_dir(root());
-    command
+    Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()))
 }
 
 /// The path of the program `bridge`, if that is what a line of cargo's tells of.
@@ -59,7 +58,7 @@ fn executable(line: &str) -> Option<PathBuf> {
 }
 
 /// The folder for journals: the one that was asked for, or one beside what cargo builds.
-pub(super) fn data_dir(asked: Option<&Path>) -> Result<PathBuf> {
+pub(crate) fn data_dir(asked: Option<&Path>) -> Result<PathBuf> {
     let folder = match asked {
         Some(folder) => folder.to_owned(),
         None => root().join("target").join("bench"),

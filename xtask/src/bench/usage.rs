@@ -84,6 +84,14 @@ impl Machine {
         })
     }
 
+    /// The share of the CPUs in percent that others take while we wait for so long.
+    pub(super) async fn elsewhere_within(time: Duration) -> Result<f64> {
+        let ours = [std::process::id()];
+        let before = Self::now(&ours)?;
+        tokio::time::sleep(time).await;
+        Ok(Self::now(&ours)?.elsewhere_since(&before))
+    }
+
     /// The share of the CPUs in percent that others have taken since `before`.
     pub(super) fn elsewhere_since(&self, before: &Self) -> f64 {
         let since = |of: fn(&Self) -> Duration| of(self).saturating_sub(of(before));
