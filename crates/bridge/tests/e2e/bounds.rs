@@ -1,12 +1,15 @@
 //! A destination that is away for long, and a queue with a bound.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use bridge_testkit::{
-    BridgeConfig, Collector, Installation, Mosquitto, Proxy, numbered, wait_until,
+    Behaviour, BridgeConfig, BridgeProcess, Collector, Installation, Mosquitto, Proxy, Publish,
+    ScriptedBroker, numbered, wait_for, wait_until,
 };
 
-use crate::setup::{BRIDGE, PATIENCE, ledger, publish, until_drained};
+use crate::setup::{BRIDGE, PATIENCE, Withholding, ledger, publish, until_drained};
 
 const BOUND: u64 = 100;
 const SENT: u64 = 1_000;
@@ -26,7 +29,7 @@ async fn after_a_long_outage(policy: &str) -> Vec<u64> {
     let bridge = installation.bridge(BRIDGE).start().await;
 
     publish(source.port(), (0..SENT).map(|n| numbered("t", n, 64))).await;
-    let dropped = bridge_testkit::wait_for("the bound is met", PATIENCE, async || {
+    let dropped = wait_for("the bound is met", PATIENCE, async || {
         let ledger = ledger(&bridge).await;
         assert!(ledger.queued <= BOUND, "{ledger}");
         (ledger.received == SENT && ledger.is_quiet()).then_some(ledger)
@@ -85,7 +88,7 @@ async fn case_06_back_pressure_leaves_the_rest_with_the_source_and_loses_nothing
     let bridge = installation.bridge(BRIDGE).start().await;
     publish(source.port(), (0..SENT).map(|n| numbered("t", n, 64))).await;
     // The source's window is open: what is not queued is held, and what is not held is not sent.
-    let full = bridge_testkit::wait_for("the source's window is full", PATIENCE, async || {
+    let full = wait_for("the source's window is full", PATIENCE, async || {
         let ledger = ledger(&bridge).await;
         assert!(ledger.queued <= BOUND, "{ledger}");
         (ledger.queued == BOUND && ledger.in_progress > 0).then_some(ledger)
@@ -100,4 +103,59 @@ async fn case_06_back_pressure_leaves_the_rest_with_the_source_and_loses_nothing
     collector.barrier().await;
     let tally = collector.tally();
     assert_eq!((tally.duplicates(), tally.out_of_order()), (0, 0));
+}
+
+/// The most memory that a process has had, in MiB.
+fn peak_memory(bridge: &BridgeProcess) -> u64 {
+    let path = format!("/proc/{}/status", bridge.pid().unwrap());
+    let status = std::fs::read_to_string(path).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = peak.unwrap().trim().trim_end_matches(" kB");
+    kib.parse::<u64>().unwrap() >> 10
+}
+
+#[tokio::test]
+async fn a_source_that_sends_more_than_it_may_is_held_back_and_all_crosses() {
+    const MESSAGES: u16 = 500;
+    const MIB: usize = 1 << 20;
+    let sent = Arc::new(AtomicU16::new(0));
+    let sending = Arc::clone(&sent);
+    let source = ScriptedBroker::start(move |mut connection| {
+        let sending = Arc::clone(&sending);
+        async move {
+            connection.accept(&[]).await;
+            let subscribe = connection.expect_subscribe().await;
+            connection.suback(subscribe.id, &[1]).await;
+            for id in 1..=MESSAGES {
+                let message = Publish::new("t", vec![7; MIB]).id(id);
+                connection.publish(message).await;
+                sending.store(id, Ordering::SeqCst);
+            }
+            connection.behave(&Behaviour::new()).await;
+        }
+    })
+    .await;
+    let destination = Withholding::start().await;
+    let config = BridgeConfig::between(source.url(), destination.broker.url())
+        .plant("receive_maximum: 10")
+        .cloud("answer_timeout: 60s");
+    let installation = Installation::new(&config);
+    let bridge = installation.bridge(BRIDGE).start().await;
+    let (mut before, mut looks) = (0, 0);
+    wait_until("the source cannot send any more", PATIENCE, || {
+        let now = sent.load(Ordering::SeqCst);
+        looks = if now == before { looks + 1 } else { 0 };
+        before = now;
+        now > 10 && looks > 100
+    })
+    .await;
+    let peak = peak_memory(&bridge);
+    destination.release().await;
+    wait_until("all arrive", PATIENCE, || {
+        destination.broker.publish_count() == usize::from(MESSAGES)
+    })
+    .await;
+    let ledger = until_drained(&bridge, u64::from(MESSAGES)).await;
+    assert!(ledger.balances(), "{ledger}");
+    assert!(peak < 250, "{peak} MiB of 500 MiB are in memory");
 }
