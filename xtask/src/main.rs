@@ -2,6 +2,7 @@
 
 mod bench;
 mod ci;
+mod crossing;
 mod setup;
 mod step;
 
@@ -26,6 +27,10 @@ enum Chore {
     },
     /// Measure messages per second and CPU per message beside Mosquitto's own bridge
     Bench(bench::BenchArgs),
+    /// Let many messages cross while a broker is stopped, halted or restarted
+    Crossing(crossing::CrossingArgs),
+    /// Kill the bridge again and again while messages cross
+    Crash(crossing::CrashArgs),
     /// Install what the tests need: mosquitto
     Setup,
 }
@@ -34,6 +39,8 @@ fn main() -> ExitCode {
     let done = match Cli::parse().chore {
         Chore::Ci { keep_going } => ci::run(keep_going),
         Chore::Bench(args) => bench::run(&args),
+        Chore::Crossing(args) => crossing::run(&args),
+        Chore::Crash(args) => crossing::crash(&args),
         Chore::Setup => setup::run(),
     };
     match done {
