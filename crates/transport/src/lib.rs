@@ -13,6 +13,27 @@
 //!                                     ├─ Connection ── library ── Guarded ── socket
 //!   runtime ── Reader ── Inbox, Acks ─┘
 //! ```
+//!
+//! ```no_run
+//! # use std::sync::Arc;
+//! # use bridge_core::{Answer, Message, Sink, SystemClock, Topic};
+//! # use bridge_transport::{SessionConfig, Writer, WriterIdentity};
+//! # async fn publish(config: SessionConfig) -> Result<(), Box<dyn std::error::Error>> {
+//! let writer = Writer::start(config, WriterIdentity::ClientId, Arc::new(SystemClock::new()));
+//! let link = writer.changed(writer.link()).await;
+//! assert!(link.is_up());
+//! let message = Message::new(Topic::parse("sensors/boiler/1")?, "21.5");
+//! // First its place in the window, in the order of the calls; then the broker's own answer.
+//! if let Ok(admitted) = writer.publish(message).await {
+//!     match admitted.await {
+//!         Answer::Answered { code, .. } => println!("the broker says {code}"),
+//!         Answer::Unanswered(why) => println!("no answer: {why:?}"),
+//!     }
+//! }
+//! writer.close().await;
+//! # Ok(())
+//! # }
+//! ```
 
 mod config;
 mod connection;

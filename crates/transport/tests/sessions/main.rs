@@ -2,6 +2,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
+    clippy::indexing_slicing,
     reason = "the code of tests, their helpers and scripts too: failing loudly is what it is for"
 )]
 
@@ -11,6 +12,7 @@ mod common;
 mod crossing;
 mod endings;
 mod limits;
+mod logs;
 mod resuming;
 mod shutdown;
 mod stalls;

@@ -1,0 +1,184 @@
+//! One line for each change of state, and none for each attempt.
+
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bridge_core::{QoS, Sink, Source};
+use bridge_testkit::{Behaviour, ConnAck, Cut, Proxy, ScriptedBroker, wait_until};
+use bridge_transport::{Credentials, Secret};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber, subscriber};
+
+use crate::common::{DEADLINE, config, message, publish, subscribed, up, writer};
+
+/// Collects what the bridge logs on this thread: the stable name, and all fields as text.
+#[derive(Debug, Clone, Default)]
+struct Lines(Arc<Mutex<Vec<(String, String)>>>);
+
+impl Lines {
+    fn names(&self) -> Vec<String> {
+        let lines = self.0.lock().unwrap();
+        lines.iter().map(|(name, _)| name.clone()).collect()
+    }
+
+    fn text(&self) -> String {
+        let lines = self.0.lock().unwrap();
+        lines.iter().map(|(_, text)| text.as_str()).collect()
+    }
+}
+
+impl Subscriber for Lines {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("bridge_transport")
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line::default();
+        event.record(&mut line);
+        self.0.lock().unwrap().push((line.name, line.text));
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+#[derive(Default)]
+struct Line {
+    name: String,
+    text: String,
+}
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        let value = format!("{value:?}");
+        if field.name() == "event" {
+            value.trim_matches('"').clone_into(&mut self.name);
+        }
+        self.text.push_str(&value);
+        self.text.push(' ');
+    }
+}
+
+#[tokio::test]
+async fn an_outage_is_one_line_however_many_attempts_it_takes() {
+    let lines = Lines::default();
+    let _guard = subscriber::set_default(lines.clone());
+    let broker = ScriptedBroker::accepting().await;
+    let mut proxy = Proxy::start(broker.port()).await;
+    let writer = writer(config(proxy.port(), "w"));
+    up(&writer, 0).await;
+    proxy.refuse().await;
+    proxy.cut(Cut::Finish);
+    wait_until("many attempts fail", DEADLINE, || {
+        writer.stats().connect_failures > 5
+    })
+    .await;
+    proxy.accept().await;
+    up(&writer, 1).await;
+    writer.close().await;
+    assert_eq!(
+        lines.names(),
+        [
+            "session_connected",
+            "session_connection_lost",
+            "session_connect_failed",
+            "session_connected",
+            "session_closed"
+        ]
+    );
+}
+
+#[tokio::test]
+async fn another_reason_is_another_line_and_no_line_holds_a_password() {
+    let lines = Lines::default();
+    let _guard = subscriber::set_default(lines.clone());
+    let broker = ScriptedBroker::behaving(Behaviour::new().connacks(|connection| ConnAck {
+        code: match connection {
+            0..4 => 0x86,
+            4..8 => 0x89,
+            _ => 0x00,
+        },
+        ..ConnAck::default()
+    }))
+    .await;
+    let mut settings = config(broker.port(), "w");
+    settings.credentials = Some(Credentials {
+        username: "plant-7".to_owned(),
+        password: Some(Secret::new("correct horse".to_owned())),
+    });
+    assert!(!format!("{settings:?}").contains("correct horse"));
+    let writer = writer(settings);
+    up(&writer, 0).await;
+    assert_eq!(
+        lines.names(),
+        [
+            "session_connect_failed",
+            "session_connect_failed",
+            "session_connected"
+        ]
+    );
+    assert!(lines.text().contains("bad_user_name_or_password"));
+    assert!(lines.text().contains("server_busy"));
+    assert!(!lines.text().contains("correct horse"));
+    let connect = broker.connects().pop().unwrap();
+    assert_eq!(connect.username.as_deref(), Some("plant-7"));
+    assert_eq!(connect.password.as_deref(), Some(&b"correct horse"[..]));
+}
+
+#[tokio::test]
+async fn i26_a_thousand_refusals_are_no_line_of_the_session() {
+    let lines = Lines::default();
+    let _guard = subscriber::set_default(lines.clone());
+    let broker =
+        ScriptedBroker::behaving(Behaviour::new().reply(|_| bridge_testkit::Reply::Code(0x87)))
+            .await;
+    let writer = writer(config(broker.port(), "w"));
+    for _ in 0..1000 {
+        publish(&writer, message("t", "x", QoS::AtLeastOnce)).await;
+    }
+    assert_eq!(lines.names(), ["session_connected"]);
+}
+
+#[tokio::test]
+async fn a_refused_subscription_is_one_line_however_often_it_is_asked_for() {
+    let lines = Lines::default();
+    let _guard = subscriber::set_default(lines.clone());
+    let broker = ScriptedBroker::behaving(Behaviour::new().suback({
+        let asked = std::sync::atomic::AtomicUsize::new(0);
+        move |_| match asked.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
+            0..5 => 0x87,
+            _ => 1,
+        }
+    }))
+    .await;
+    let short = Duration::from_millis(10);
+    let tuning = bridge_transport::ReaderTuning {
+        resubscribe: bridge_core::Backoff::try_new(short, short).unwrap(),
+        ..bridge_transport::ReaderTuning::default()
+    };
+    let reader = bridge_transport::Reader::start_tuned(
+        config(broker.port(), "r"),
+        vec![crate::common::subscription("t", QoS::AtLeastOnce)],
+        crate::common::clock(),
+        tuning,
+    );
+    subscribed(&reader).await;
+    reader.close().await;
+    assert_eq!(
+        lines.names(),
+        [
+            "session_connected",
+            "subscription_refused",
+            "subscription_granted",
+            "session_closed"
+        ]
+    );
+}
