@@ -92,10 +92,14 @@ pub(crate) enum Problem {
     },
     #[error("at least one {0} is needed here")]
     NothingIn(&'static str),
+    #[error("this text goes on in the next line")]
+    ManyLines,
+    #[error("this holds the control character {0:?}")]
+    ControlCharacter(char),
     #[error("this must not be empty")]
     EmptyText,
-    #[error("text in MQTT cannot hold the character NUL and has at most 65535 bytes")]
-    NotMqttText,
+    #[error("a text has at most 65535 bytes in MQTT")]
+    TooLongForMqtt,
     #[error("`{0}` is not a name: {1}")]
     Name(String, InvalidName),
     #[error("{0}")]
@@ -260,6 +264,10 @@ impl Problem {
             }
             Self::OutOfRange { min, max, .. } => {
                 return Some(format!("choose from {min} to {max}"));
+            }
+            Self::ManyLines => "write it on one line; is a quote not closed?",
+            Self::ControlCharacter(_) => {
+                "remove it; what a variable takes from a file may end with a newline"
             }
             Self::WholeSeconds => "round it to whole seconds",
             Self::NotOneOf {

@@ -50,20 +50,19 @@ pub(crate) struct Found<T> {
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Text {
     pub(crate) value: String,
-    /// What may be quoted in an error: the text of the file, not what a variable holds.
+    /// What may be quoted in an error: the text of the file, not what a variable holds, and not
+    /// too much of it.
     pub(crate) shown: String,
+    /// A variable has been put in.
+    pub(crate) substituted: bool,
     plain: bool,
     /// The first byte of the text in the file, when it stands there byte for byte.
     verbatim_at: Option<usize>,
 }
 
 impl Text {
-    fn substituted(&self) -> bool {
-        self.value != self.shown
-    }
-
     fn class(&self) -> Plain {
-        if self.plain && !self.substituted() {
+        if self.plain && !self.substituted {
             Plain::of(&self.value)
         } else {
             Plain::Text

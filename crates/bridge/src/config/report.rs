@@ -47,9 +47,9 @@ impl fmt::Display for Warning {
         let Place { line, column } = self.diagnostic.place;
         write!(f, "{}:{line}:{column}: ", self.file)?;
         if !self.diagnostic.path.is_empty() {
-            write!(f, "{}: ", self.diagnostic.path)?;
+            write!(f, "{}: ", printable(&self.diagnostic.path))?;
         }
-        write!(f, "{}", self.diagnostic.problem)
+        f.write_str(&printable(&self.diagnostic.problem.to_string()))
     }
 }
 
@@ -165,7 +165,7 @@ impl Report {
         } else {
             paint.red("error")
         };
-        let message = paint.bold(&format!(": {}", diagnostic.problem));
+        let message = paint.bold(&printable(&format!(": {}", diagnostic.problem)));
         let file = self.file();
         // Writing into a String cannot fail.
         let mut out = format!("{title}{message}\n");
@@ -192,18 +192,25 @@ impl Report {
             let _ = writeln!(out, "{margin} {bar} {indent}{mark}");
         }
         if !diagnostic.path.is_empty() {
-            let _ = writeln!(
-                out,
-                "{margin} {} field: {}",
-                paint.blue("="),
-                diagnostic.path
-            );
+            let path = printable(&diagnostic.path);
+            let _ = writeln!(out, "{margin} {} field: {path}", paint.blue("="));
         }
         if let Some(remedy) = diagnostic.problem.remedy() {
-            let _ = writeln!(out, "{margin} {} help: {remedy}", paint.blue("="));
+            let _ = writeln!(
+                out,
+                "{margin} {} help: {}",
+                paint.blue("="),
+                printable(&remedy)
+            );
         }
         out
     }
+}
+
+/// A key may hold anything, and a terminal obeys control characters.
+fn printable(text: &str) -> String {
+    let shown = |c: char| if c.is_control() { '·' } else { c };
+    text.chars().map(shown).collect()
 }
 
 /// A very long line is cut around the place that it is shown for.

@@ -482,6 +482,31 @@ fn piece() -> impl Strategy<Value = String> {
     ]
 }
 
+/// The reference with a secret in it, and one other line of it spoilt.
+fn spoilt() -> impl Strategy<Value = String> {
+    let piece = prop::collection::vec(piece(), 1..4).prop_map(|pieces| pieces.concat());
+    (
+        any::<prop::sample::Index>(),
+        any::<prop::sample::Index>(),
+        0..12_usize,
+        piece,
+    )
+        .prop_map(|(line, at, length, piece)| {
+            let text = sample("reference.yaml")
+                .replace("${CLOUD_PASSWORD:-only-for-this-sample}", "hunter2");
+            let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            let line = line.index(lines.len());
+            if !lines[line].contains("hunter2") {
+                let mut chars: Vec<char> = lines[line].chars().collect();
+                let at = at.index(chars.len() + 1);
+                let end = (at + length).min(chars.len());
+                chars.splice(at..end, piece.chars());
+                lines[line] = chars.into_iter().collect();
+            }
+            lines.join("\n")
+        })
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_500, ..ProptestConfig::default() })]
 
@@ -490,6 +515,13 @@ proptest! {
         let (config, report) = examine(&pieces.concat());
         prop_assert!(config.is_some() || report.errors().count() > 0);
         report.render(Paint::Coloured);
+    }
+
+    #[test]
+    fn a_secret_is_not_shown_whatever_else_is_wrong(text in spoilt()) {
+        let (_, report) = examine(&text);
+        let said = report.render(Paint::Plain);
+        prop_assert!(!said.contains("hunter2"), "{}", said);
     }
 
     #[test]

@@ -62,12 +62,15 @@ fn check_in(folder: &Path, file: &str) -> (String, bool) {
         .env("BROKER", "mqtt://user:hunter2@broker")
         .env("SECRET_NUMBER", "hunter2")
         .env("EMPTY", "")
+        .env("FROM_FILE", "plant-7\n")
         .output()
         .unwrap();
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(error, "", "nothing but the report is said");
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(!said.contains("hunter2"), "a secret is shown:\n{said}");
+    let control = said.chars().find(|c| c.is_control() && *c != '\n');
+    assert_eq!(control, None, "a terminal would obey:\n{said}");
     (said, output.status.code() == Some(0))
 }
 

@@ -160,6 +160,28 @@ fn types() {
             "a list for a word",
             after("        session: cloud", "        retain: [keep]"),
         ),
+        (
+            "a text that goes on in the next line",
+            with("client_id: plant-7-up", "client_id: \"plant\\n7\""),
+        ),
+        (
+            "a quote that swallows a secret",
+            with(
+                "    client_id: plant-7-up",
+                "    client_id: \"up\n    password: hunter2\n    username: x\"",
+            ),
+        ),
+        (
+            "a key that a terminal would obey",
+            after(session, "    \"\\e[31mred\": 1"),
+        ),
+        (
+            "a very long word",
+            with(
+                "    from:",
+                &format!("    delivery: {}\n    from:", "x".repeat(500)),
+            ),
+        ),
     ];
     insta::assert_snapshot!("types", refused(cases));
 }
@@ -281,6 +303,10 @@ fn variables() {
         (
             "a default that is wrong",
             after(session, "    keep_alive: ${KEEP_ALIVE:-soon}"),
+        ),
+        (
+            "a variable with a newline at its end",
+            with("client_id: plant-7-up", "client_id: ${FROM_FILE}"),
         ),
     ];
     insta::assert_snapshot!("variables", refused(cases));

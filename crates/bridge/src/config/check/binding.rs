@@ -154,8 +154,6 @@ fn prefix(reader: &mut Reader<'_>, map: &Map<'_>, field: &'static Field) -> Opti
     let value = text.value.value;
     let problem = if let Some(wildcard) = value.chars().find(|c| matches!(c, '+' | '#')) {
         Problem::PrefixWildcard(wildcard)
-    } else if value.contains('\0') {
-        Problem::NotMqttText
     } else if !value.is_empty() && !value.ends_with('/') {
         Problem::PrefixNotWholeLevels
     } else {

@@ -127,8 +127,8 @@ pub(super) fn mqtt_text(reader: &mut Reader<'_>, text: &Found<Text>) -> Option<S
     let value = &text.value.value;
     let problem = if value.is_empty() {
         Problem::EmptyText
-    } else if value.contains('\0') || value.len() > 65_535 {
-        Problem::NotMqttText
+    } else if value.len() > 65_535 {
+        Problem::TooLongForMqtt
     } else {
         return Some(value.clone());
     };

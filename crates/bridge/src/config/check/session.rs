@@ -93,10 +93,10 @@ fn address(reader: &mut Reader<'_>, url: &Found<Text>) -> Option<Address> {
     match url::parse(&url.value.value) {
         Ok(address) => Some(address),
         Err(problem) => {
-            let problem = if url.value.value == url.value.shown {
-                problem
-            } else {
+            let problem = if url.value.substituted {
                 problem.quoting(&url.value.shown)
+            } else {
+                problem
             };
             reader.report(&url.at, Problem::Url(problem));
             None

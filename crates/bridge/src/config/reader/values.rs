@@ -11,6 +11,17 @@ use crate::config::quantity::{self, NotAQuantity};
 use crate::config::scalar::{Plain, describe};
 use crate::config::yaml::{Node, Value};
 
+/// As much of a text as an error quotes.
+fn excerpt(text: &str) -> String {
+    const LENGTH: usize = 80;
+    let line = text.lines().next().unwrap_or_default();
+    let mut short: String = line.chars().take(LENGTH).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    short
+}
+
 impl Reader<'_> {
     /// A text; `None` when it is left out without a default, or wrong.
     pub(crate) fn text(&mut self, map: &Map<'_>, field: &Field) -> Option<Found<Text>> {
@@ -28,7 +39,7 @@ impl Reader<'_> {
         let Value::List(items) = &entry.node.value else {
             let remedy = match &entry.node.value {
                 Value::Scalar { text, .. } if !entry.node.is_null() => {
-                    Some(format!("write [\"{text}\"]"))
+                    Some(format!("write [\"{}\"]", excerpt(text)))
                 }
                 _ => None,
             };
@@ -45,6 +56,7 @@ impl Reader<'_> {
                 path: format!("{}[{index}]", at.path),
             };
             if let Some(found) = self.node_text(item, at)
+                && self.expect_one_line(&found)
                 && self.expect_text(&found, false)
             {
                 texts.push(found);
@@ -75,6 +87,21 @@ impl Reader<'_> {
         false
     }
 
+    /// One line, since one that goes on in the next is a quote that was not closed, and no
+    /// control characters, since a broker may close the connection on them (MQTT 5 §1.5.4).
+    fn expect_one_line(&mut self, found: &Found<Text>) -> bool {
+        let written = self.source.text().get(found.at.span.clone());
+        let problem = if written.is_some_and(|text| text.trim_end().contains('\n')) {
+            Problem::ManyLines
+        } else if let Some(control) = found.value.value.chars().find(|c| c.is_control()) {
+            Problem::ControlCharacter(control)
+        } else {
+            return true;
+        };
+        self.report(&found.at, problem);
+        false
+    }
+
     /// `true` or `false`.
     pub(crate) fn flag(&mut self, map: &Map<'_>, field: &Field) -> Option<Found<bool>> {
         let found = self.scalar(map, field)?;
@@ -84,7 +111,7 @@ impl Reader<'_> {
             "false" => Some(false),
             _ => None,
         };
-        if let Some(value) = value.filter(|_| text.plain || text.substituted()) {
+        if let Some(value) = value.filter(|_| text.plain || text.substituted) {
             return Some(Found {
                 value,
                 at: found.at,
@@ -109,7 +136,7 @@ impl Reader<'_> {
         let text = &found.value;
         let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
         let leading_zero = text.value.len() > 1 && text.value.starts_with('0');
-        if digits(&text.value) && !leading_zero && (text.plain || text.substituted()) {
+        if digits(&text.value) && !leading_zero && (text.plain || text.substituted) {
             // More digits than a u64 has are out of every range.
             let value = text.value.parse().unwrap_or(u64::MAX);
             if (min..=max).contains(&value) {
@@ -245,11 +272,14 @@ impl Reader<'_> {
     /// The field's scalar or its default; `None` when there is neither, or something else.
     fn scalar(&mut self, map: &Map<'_>, field: &Field) -> Option<Found<Text>> {
         match (map.entry(field), field.presence) {
-            (Some(entry), _) => self.node_text(&entry.node, map.value_at(entry)),
+            (Some(entry), _) => self
+                .node_text(&entry.node, map.value_at(entry))
+                .filter(|found| matches!(field.kind, Kind::Secret) || self.expect_one_line(found)),
             (None, Presence::Default(text)) => Some(Found {
                 value: Text {
                     value: text.to_owned(),
                     shown: text.to_owned(),
+                    substituted: false,
                     plain: true,
                     verbatim_at: None,
                 },
@@ -280,7 +310,8 @@ impl Reader<'_> {
         let mut found = Found {
             value: Text {
                 value: text.clone(),
-                shown: text.clone(),
+                shown: excerpt(text),
+                substituted: false,
                 plain: *plain,
                 verbatim_at,
             },
@@ -290,6 +321,7 @@ impl Reader<'_> {
             Ok(None) => Some(found),
             Ok(Some(value)) => {
                 found.value.value = value;
+                found.value.substituted = true;
                 found.value.verbatim_at = None;
                 Some(found)
             }
