@@ -59,6 +59,7 @@ mod segment;
 mod segments;
 mod shared;
 mod tidy;
+mod walk;
 mod writer;
 
 pub use journal::Journal;

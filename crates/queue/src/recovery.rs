@@ -9,18 +9,16 @@ use std::path::{Path, PathBuf};
 use crate::OpenError;
 use crate::disk::{Access, Disk, Layout};
 use crate::effect::effects;
-use crate::frame::{self, Frame, Kind};
+use crate::frame::{self, Frame};
 use crate::index::Index;
 use crate::record::Record;
 use crate::report::{Damage, DamageKind};
 use crate::run::Location;
 use crate::segment::{self, BadHeader, FRAMES_AT, Header, Salt};
+use crate::walk::{Step, walk};
 
 /// Files beyond this are not segments of ours: the largest segment and the largest message.
 const MAX_FILE: u64 = (2 << 30) + (64 << 20);
-
-/// A sound frame further on than this is none that belongs where it is.
-const MAX_GAP: u64 = 1 << 32;
 
 /// A journal as it was found.
 #[derive(Debug, Default)]
@@ -318,74 +316,6 @@ fn report_missing(layout: &Layout, files: &[SegmentFile], listed: &Listed, scan:
     }
 }
 
-/// What a walk over a segment comes upon.
-pub(crate) enum Step<'a> {
-    /// A sound frame, and where it begins.
-    Frame(usize, Frame<'a>),
-    /// Bytes that are no frame, with sound frames behind them; where they begin a frame of that
-    /// number should be, and so many are missing.
-    Bad(Range<usize>, u64, u64),
-    /// Bytes to the end of the file, the first of which should be a frame of this number.
-    BadTail(usize, u64),
-    /// From here on there are only records that the next segment declares void.
-    Void(usize),
-}
-
-/// Walks over the frames of a segment that ends in front of the number `limit`. Returns the number
-/// behind the last sound frame.
-pub(crate) fn walk<'a>(
-    bytes: &'a [u8],
-    header: &Header,
-    limit: u64,
-    mut visit: impl FnMut(Step<'a>),
-) -> u64 {
-    let mut expected = header.first_seq;
-    let mut budget = frame::resync_budget(bytes.len());
-    let mut at = FRAMES_AT;
-    // Behind a gap the numbers go on further up.
-    let mut gap = false;
-    while at < bytes.len() {
-        let here = bytes.get(at..).unwrap_or_default();
-        match frame::parse(here, &header.salt) {
-            Some(frame) if frame.seq >= limit && frame.seq >= expected => {
-                visit(Step::Void(at));
-                return expected;
-            }
-            Some(frame)
-                if frame.seq == expected
-                    || (gap
-                        && (expected..expected.saturating_add(MAX_GAP)).contains(&frame.seq)) =>
-            {
-                visit(Step::Frame(at, frame));
-                at += frame.len;
-                expected = frame.seq + 1;
-                gap = frame.kind == Kind::Gap;
-            }
-            Some(frame) if (expected..expected.saturating_add(MAX_GAP)).contains(&frame.seq) => {
-                visit(Step::Bad(at..at, expected, frame.seq - expected));
-                expected = frame.seq;
-            }
-            _ => {
-                let possible = expected.saturating_add((here.len() / frame::OVERHEAD) as u64 + 1);
-                let seqs = expected..possible.min(limit);
-                let found = frame::resync(bytes, at + 1, &header.salt, seqs, &mut budget);
-                let found = found.and_then(|found| {
-                    let frame = frame::parse(bytes.get(found..)?, &header.salt)?;
-                    Some((found, frame.seq))
-                });
-                let Some((found, seq)) = found else {
-                    visit(Step::BadTail(at, expected));
-                    return expected;
-                };
-                visit(Step::Bad(at..found, expected, seq - expected));
-                at = found;
-                expected = seq;
-            }
-        }
-    }
-    expected
-}
-
 fn read_segment(
     disk: &dyn Disk,
     file: &SegmentFile,
@@ -443,8 +373,8 @@ fn read_segment(
         let range = range.start as u64..range.end as u64;
         if torn {
             let salt = header.salt;
-            let fill = Remedy::Fill { seq, salt };
-            scan.finding(DamageKind::TornBatch, path, range, lost, fill);
+            let remedy = Remedy::Fill { seq, salt };
+            scan.finding(DamageKind::TornBatch, path, range, lost, remedy);
         } else {
             scan.finding(DamageKind::Records, path, range, lost, Remedy::SetAside);
         }

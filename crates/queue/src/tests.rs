@@ -5,6 +5,7 @@
     reason = "tests run on 64 bits, and their numbers are small"
 )]
 
+mod conformance;
 mod damage;
 mod faults;
 mod random;

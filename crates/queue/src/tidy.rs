@@ -17,9 +17,9 @@ use crate::record::{
     MessageHead, Placed, Record, SeqRange, encode_deferral, encode_delete, encode_giving_up,
     encode_places, encode_seqs, encode_settle,
 };
-use crate::recovery::{Step, walk};
 use crate::run::{Entry, Location};
 use crate::segment::Header;
+use crate::walk::{Step, walk};
 use crate::writer::Writer;
 
 /// At most about so many bytes are copied between two batches.

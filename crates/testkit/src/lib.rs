@@ -6,7 +6,10 @@
 //! no test checks a client library with itself. [`BridgeProcess`], a binary under test, in an
 //! [`Installation`] of its own. And what they play together: a [`Crossing`] of numbered messages.
 //!
-//! It shares nothing with the code it tests: no type of the bridge, no MQTT library. What goes
+//! For stores there is [`store_conformance`], which every implementation of the core's contract
+//! has to pass, and a [`MemoryStore`].
+//!
+//! All else shares nothing with the code it tests: no type of the bridge, no MQTT library. What goes
 //! wrong here fails the test that asked, with a message that says what and where: the helpers
 //! panic, the client returns [`std::io::Error`]. Everything stops on drop.
 
@@ -21,6 +24,7 @@
 
 pub mod codec;
 pub mod http;
+pub mod store_conformance;
 
 mod client;
 mod collector;
@@ -29,6 +33,7 @@ mod feeder;
 mod frames;
 mod installation;
 mod ledger;
+mod memory_store;
 mod mosquitto;
 mod numbered;
 mod port;
@@ -46,6 +51,7 @@ pub use crossing::{Crossing, CrossingReport, Disturbance, Loss};
 pub use feeder::{Fed, Feeder, Load};
 pub use installation::{BridgeConfig, Installation};
 pub use ledger::Ledger;
+pub use memory_store::MemoryStore;
 pub use mosquitto::{Mosquitto, MosquittoBuilder, require_mosquitto};
 pub use numbered::{Tally, numbered};
 pub use port::PortLease;
