@@ -147,8 +147,14 @@ fn run(path: &Path, (format, filter): (LogFormat, LogFilter)) -> anyhow::Result<
     for warning in warnings {
         tracing::warn!(event = "config_warning", "{warning}");
     }
-    run::run(config)?;
-    Ok(ExitCode::SUCCESS)
+    // Through the log, whose readers may not see anything else.
+    Ok(match run::run(config) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            tracing::error!(event = "failed", "{failure:#}");
+            ExitCode::FAILURE
+        }
+    })
 }
 
 fn check(path: &Path, json: bool) -> anyhow::Result<ExitCode> {

@@ -2,10 +2,11 @@
 
 use std::io::{self, IsTerminal as _};
 
+use bridge_core::{Clock as _, SystemClock};
 use clap::ValueEnum;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
-use tracing_subscriber::fmt;
+use tracing_subscriber::fmt::{self, format::Writer, time::FormatTime};
 
 /// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -28,9 +29,21 @@ impl std::str::FromStr for LogFilter {
     }
 }
 
+/// RFC 3339 in UTC, to the millisecond: finer is noise to people and no use to machines.
+struct Milliseconds;
+
+impl FormatTime for Milliseconds {
+    fn format_time(&self, writer: &mut Writer<'_>) -> std::fmt::Result {
+        write!(writer, "{}", SystemClock::new().wall())
+    }
+}
+
 /// Starts logging to standard error, so that standard output stays for answers.
 pub(crate) fn start(format: LogFormat, filter: LogFilter) -> anyhow::Result<()> {
-    let builder = fmt::fmt().with_env_filter(filter.0).with_writer(io::stderr);
+    let builder = fmt::fmt()
+        .with_env_filter(filter.0)
+        .with_timer(Milliseconds)
+        .with_writer(io::stderr);
     let started = match format {
         LogFormat::Text => builder
             .with_ansi(io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())

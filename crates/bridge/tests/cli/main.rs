@@ -143,6 +143,39 @@ fn i25_a_bad_file_stops_the_start() {
 }
 
 #[test]
+fn what_stops_the_service_is_in_its_log() {
+    let folder = folder_with(
+        &TWO_ROUTES
+            .replace("/var/lib/bridge", "bridge.yaml/data")
+            .replace(
+                "topics: [\"alarms/#\"]",
+                "topics: [\"alarms/#\", \"alarms/x\"]",
+            ),
+    );
+    let args = ["run", "bridge.yaml", "--log-format", "json"];
+    let output = bridge(folder.path(), &args);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    let lines = String::from_utf8(output.stderr).unwrap();
+    let events: Vec<serde_json::Value> = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(events.len(), 2, "{lines}");
+    assert_eq!(events[0]["event"], "config_warning");
+    assert_eq!(events[0]["level"], "WARN");
+    assert_eq!(events[1]["event"], "failed");
+    assert_eq!(events[1]["level"], "ERROR");
+    let time = events[1]["timestamp"].as_str().unwrap();
+    assert_eq!(time.len(), "2025-11-30T07:00:00.042Z".len(), "{time}");
+    let text = said(&bridge(folder.path(), &["run", "bridge.yaml"]));
+    assert!(text.contains(" WARN bridge.yaml:13:"), "{text}");
+    assert!(
+        !text.contains('\x1b'),
+        "no colours where no terminal is: {text}"
+    );
+}
+
+#[test]
 fn the_file_comes_from_argument_option_or_environment() {
     let folder = folder_with(TWO_ROUTES);
     for args in [
