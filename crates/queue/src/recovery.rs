@@ -145,6 +145,7 @@ fn open_all(
     };
     let mut named: Vec<(u64, PathBuf)> = entries.iter().filter_map(number).collect();
     named.sort_unstable();
+    let older = named.len().saturating_sub(1);
     let last = named.last().map(|(first_seq, _)| *first_seq);
     let mut files: Vec<SegmentFile> = Vec::new();
     for (first_seq, path) in named {
@@ -154,7 +155,7 @@ fn open_all(
             // Its creation was cut short, before anything else was written to it.
             Ok((_, both))
                 if is_last
-                    && (len < FRAMES_AT as u64 || (!both && is_torn_creation(&head, len))) =>
+                    && (len < FRAMES_AT as u64 || (!both && is_torn_creation(len, older))) =>
             {
                 scan.finding(DamageKind::TornTail, &path, 0..len, 0, Remedy::MoveAway);
                 scan.next_seq = scan.next_seq.max(first_seq);
@@ -180,7 +181,7 @@ fn open_all(
                 });
             }
             Err(BadHeader::Damaged) => {
-                let torn = is_last && is_torn_creation(&head, len);
+                let torn = is_last && is_torn_creation(len, older);
                 let kind = if torn {
                     DamageKind::TornTail
                 } else {
@@ -234,16 +235,11 @@ fn set_duplicates_aside(files: &mut Vec<SegmentFile>, scan: &mut Scan) {
     }
 }
 
-/// Whether the file is what a crash leaves of the creation of a segment: nothing was in it yet
-/// but the list of segments.
-fn is_torn_creation(head: &[u8], len: u64) -> bool {
-    let Some(frames) = head.get(FRAMES_AT..) else {
-        return true;
-    };
-    match frame::claimed_len(frames) {
-        Some(first) => FRAMES_AT as u64 + first as u64 >= len,
-        None => head.iter().all(|byte| *byte == 0),
-    }
+/// Whether a file of `len` bytes may be what a crash leaves of the creation of a segment: it is
+/// no longer than its header and the list of the `older` segments, so nothing else was in it.
+fn is_torn_creation(len: u64, older: usize) -> bool {
+    let list = frame::OVERHEAD + 4 + 16 * older;
+    len <= (FRAMES_AT + list) as u64
 }
 
 fn read_head(disk: &dyn Disk, path: &Path) -> Result<(u64, Vec<u8>), OpenError> {

@@ -168,9 +168,10 @@ fn apply(store: &dyn Store, change: Move) -> Moved {
 }
 
 fn done(store: &dyn Store, change: Move) -> Seq {
-    match apply(store, change.clone()) {
+    let asked = format!("{change:?}");
+    match apply(store, change) {
         Moved::Done { seq } => seq,
-        Moved::NotThere => panic!("not there: {change:?}"),
+        Moved::NotThere => panic!("not there: {asked}"),
     }
 }
 
