@@ -269,7 +269,11 @@ impl BridgeProcess {
         self.child.as_ref().expect("the process runs")
     }
 
-    fn monitor_port(&self) -> u16 {
+    /// Where the monitor listens, on 127.0.0.1.
+    ///
+    /// # Panics
+    /// When no port was set.
+    pub fn monitor_port(&self) -> u16 {
         self.command
             .monitor_port
             .expect("set `.monitor_port(..)` to ask the monitor")

@@ -175,13 +175,13 @@ async fn case_28_alias_and_subscription_identifier_stay_behind_and_all_else_cros
     let config = BridgeConfig::between(source.url(), destination.url());
     let installation = Installation::new(&config);
     let _bridge = installation.bridge(BRIDGE).start().await;
-    let aliases = source.connects()[0].property(|property| match property {
+    let alias_maximum = source.connects()[0].property(|property| match property {
         Property::TopicAliasMaximum(maximum) => Some(*maximum),
         _ => None,
     });
     assert!(
-        aliases > Some(0),
-        "this broker may not use an alias: {aliases:?}"
+        alias_maximum > Some(0),
+        "this broker may not use an alias: {alias_maximum:?}"
     );
     wait_until("both arrive", PATIENCE, || destination.publish_count() == 2).await;
     for (received, text) in destination.publishes().iter().zip(["1", "2"]) {

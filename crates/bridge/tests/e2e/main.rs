@@ -19,3 +19,4 @@ mod retained;
 mod setup;
 mod shutdown;
 mod sources;
+mod verdicts;

@@ -1,8 +1,11 @@
 //! The bridge's own restarts.
 
-use bridge_testkit::{Collector, Publish, ScriptedBroker, numbered, wait_until};
+use bridge_testkit::{
+    Behaviour, BridgeConfig, BridgeProcess, Collector, Installation, Ledger, Mosquitto, Publish,
+    Reply, ScriptedBroker, numbered, wait_for, wait_until,
+};
 
-use crate::setup::{BRIDGE, Line, PATIENCE, ledger};
+use crate::setup::{BRIDGE, Line, PATIENCE, ledger, publish, until_drained};
 
 /// What waits when the bridge ends is delivered by its next process.
 async fn what_waits_survives(killed: bool) {
@@ -52,23 +55,23 @@ async fn case_03_a_bridge_killed_while_the_destination_is_away_delivers_all_that
 
 #[tokio::test]
 async fn i24_the_ledger_balances_across_restarts_with_every_kind_of_end() {
-    let refusing = bridge_testkit::Behaviour::new().reply(|received| {
+    let refusing = Behaviour::new().reply(|received| {
         if received.publish.topic.starts_with("denied/") {
-            bridge_testkit::Reply::Code(0x87)
+            Reply::Code(0x87)
         } else {
-            bridge_testkit::Reply::Accept
+            Reply::Accept
         }
     });
-    let source = bridge_testkit::Mosquitto::start().await;
+    let source = Mosquitto::start().await;
     let destination = ScriptedBroker::behaving(refusing).await;
-    let config = bridge_testkit::BridgeConfig::between(source.url(), destination.url());
-    let installation = bridge_testkit::Installation::new(&config);
+    let config = BridgeConfig::between(source.url(), destination.url());
+    let installation = Installation::new(&config);
     let mut bridge = installation.bridge(BRIDGE).start().await;
     for round in 1..=3_u64 {
         let topics = ["fine/1", "denied/1", "fine/2", "denied/2", "fine/3"];
         let messages = topics.map(|topic| Publish::new(topic, round.to_string()));
-        crate::setup::publish(source.port(), messages).await;
-        let settled = crate::setup::until_drained(&bridge, 5).await;
+        publish(source.port(), messages).await;
+        let settled = until_drained(&bridge, 5).await;
         assert!(settled.balances(), "{settled}");
         assert_eq!(settled.carried_over, 2 * (round - 1), "{settled}");
         assert_eq!(
@@ -96,4 +99,107 @@ async fn i24_the_ledger_balances_across_restarts_with_every_kind_of_end() {
         15,
         "a dead letter is not sent again"
     );
+}
+
+#[tokio::test]
+async fn i09_each_binding_of_a_fan_out_delivers_all_of_its_own_across_a_kill() {
+    let source = Mosquitto::start().await;
+    let up = Mosquitto::builder().persistence(true).start().await;
+    let mut away = Mosquitto::builder().persistence(true).start().await;
+    let collectors = [
+        Collector::start(up.port(), "t/#").await,
+        Collector::start(away.port(), "t/#").await,
+    ];
+    away.stop().await;
+    let installation = Installation::with(|port| {
+        format!(
+            "bridge: {{ id: test }}\n\
+             data_dir: data\n\
+             monitor: {{ listen: \"127.0.0.1:{port}\" }}\n\
+             sessions:\n\
+             \x20 plant: {{ url: \"{}\", client_id: plant }}\n\
+             \x20 up: {{ url: \"{}\", client_id: up }}\n\
+             \x20 away: {{ url: \"{}\", client_id: away, reconnect: {{ min: 20ms, max: 200ms }} }}\n\
+             routes:\n\
+             \x20 all:\n\
+             \x20   from: {{ session: plant, topics: [\"#\"] }}\n\
+             \x20   bindings: {{ up: {{ session: up }}, away: {{ session: away }} }}\n",
+            source.url(),
+            up.url(),
+            away.url(),
+        )
+    });
+    let mut bridge = installation.bridge(BRIDGE).start().await;
+    let of = async |bridge: &BridgeProcess, binding: &str| {
+        Ledger::of(&bridge.metrics().await, "all", binding)
+    };
+    publish(source.port(), (0..500).map(|n| numbered("t", n, 256))).await;
+    collectors[0].until(500, PATIENCE).await;
+    wait_for("one has delivered, one has queued", PATIENCE, async || {
+        let (up, away) = (of(&bridge, "up").await, of(&bridge, "away").await);
+        (up.delivered == 500 && up.is_drained() && away.queued == 500 && away.is_quiet())
+            .then_some(())
+    })
+    .await;
+    bridge.kill().await;
+    bridge.relaunch();
+    bridge.ready().await;
+    assert_eq!(of(&bridge, "away").await.carried_over, 500);
+    publish(source.port(), (500..600).map(|n| numbered("t", n, 256))).await;
+    away.restart().await;
+    for (collector, binding) in collectors.iter().zip(["up", "away"]) {
+        collector.until(600, PATIENCE).await;
+        let ledger = wait_for("the binding is drained", PATIENCE, async || {
+            let ledger = of(&bridge, binding).await;
+            (ledger.is_drained() && ledger.received >= 100).then_some(ledger)
+        })
+        .await;
+        assert!(ledger.balances(), "{binding}: {ledger}");
+        collector.barrier().await;
+        let tally = collector.tally();
+        assert_eq!(tally.missing(600), [], "{binding}");
+        assert_eq!(
+            (tally.duplicates(), tally.out_of_order()),
+            (0, 0),
+            "{binding}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_second_bridge_on_the_same_data_is_refused_and_harms_nothing() {
+    let line = Line::start(|config| config).await;
+    let other = BridgeConfig::between(line.source.url(), line.destination.url())
+        .top("# another port for the monitor, the same data");
+    let other = Installation::with(|port| {
+        let data = line.installation.data_dir();
+        let yaml = other.to_yaml(port);
+        yaml.replace("data_dir: data", &format!("data_dir: {}", data.display()))
+    });
+    let mut second = other.bridge(BRIDGE).spawn();
+    let status = second.wait().await;
+    assert_eq!(status.code(), Some(1), "{}", second.output());
+    let pid = line.bridge.pid().unwrap().to_string();
+    assert!(
+        second.stderr().contains(&pid),
+        "who holds it is not in: {}",
+        second.stderr()
+    );
+    let mut subscriber = line.subscriber().await;
+    line.publish([Publish::new("t", "x")]).await;
+    assert_eq!(subscriber.recv(PATIENCE).await.unwrap().topic, "t");
+}
+
+#[tokio::test]
+async fn a_monitor_port_in_use_stops_the_start_before_anything_connects() {
+    let line = Line::start(|config| config).await;
+    let taken = line.bridge.monitor_port();
+    let source = ScriptedBroker::accepting().await;
+    let config = BridgeConfig::between(source.url(), line.destination.url());
+    let installation = Installation::with(|_| config.to_yaml(taken));
+    let mut second = installation.bridge(BRIDGE).spawn();
+    assert_eq!(second.wait().await.code(), Some(1), "{}", second.output());
+    let printed = second.stderr();
+    assert!(printed.contains("monitor.listen"), "{printed}");
+    assert_eq!(source.connections(), 0);
 }

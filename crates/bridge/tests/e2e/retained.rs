@@ -81,8 +81,8 @@ async fn case_16_a_late_subscriber_gets_what_was_retained() {
         Publish::new("event/pump", "started"),
     ])
     .await;
-    let live = early.collect(2, PATIENCE).await.unwrap();
-    let flags: Vec<_> = live.iter().map(|m| (m.topic.as_str(), m.retain)).collect();
+    let seen = early.collect(2, PATIENCE).await.unwrap();
+    let flags: Vec<_> = seen.iter().map(|m| (m.topic.as_str(), m.retain)).collect();
     assert_eq!(flags, [("status/pump", true), ("event/pump", false)]);
     assert_eq!(
         retained_at_the_destination(&line, "status/pump").await,

@@ -19,7 +19,7 @@ pub(crate) const RETAIN_AS_PUBLISHED: u8 = 0x08;
 pub(crate) struct Line {
     pub(crate) source: Mosquitto,
     pub(crate) destination: Mosquitto,
-    _installation: Installation,
+    pub(crate) installation: Installation,
     pub(crate) bridge: BridgeProcess,
 }
 
@@ -43,7 +43,7 @@ impl Line {
         Self {
             source,
             destination,
-            _installation: installation,
+            installation,
             bridge,
         }
     }

@@ -180,3 +180,23 @@ async fn case_35_what_does_not_settle_in_time_stays_at_the_source() {
     .await;
     assert!(after.balances(), "{after}");
 }
+
+#[tokio::test]
+async fn a_second_signal_stops_at_once() {
+    let mut busy = Busy::start("20s").await;
+    busy.bridge.sigterm();
+    wait_for("it is stopping", PATIENCE, async || {
+        let answer = busy.bridge.get("/readyz?level=live").await.unwrap();
+        (answer.status == 503).then_some(())
+    })
+    .await;
+    let asked = Instant::now();
+    busy.bridge.sigint();
+    let status = busy.bridge.wait().await;
+    assert_eq!(status.code(), Some(1), "{}", busy.bridge.output());
+    assert!(
+        asked.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        asked.elapsed()
+    );
+}

@@ -246,6 +246,7 @@ fn publish_bytes(id: u16, topic: &[u8], payload: &[u8]) -> Vec<u8> {
 
 #[tokio::test]
 async fn case_31_a_topic_that_is_none_is_set_aside_and_what_is_behind_it_crosses() {
+    const INVALID: &str = "bridge_mqtt_session_invalid_topics_total";
     const BROKEN: [&[u8]; 6] = [
         b"nul\0nul",
         b"not/\xC3\x28/utf-8",
@@ -278,7 +279,6 @@ async fn case_31_a_topic_that_is_none_is_set_aside_and_what_is_behind_it_crosses
     assert_eq!(arrived.len(), 1);
     assert_eq!(arrived[0].topic, "fine");
     assert_eq!(arrived[0].payload, payload);
-    const INVALID: &str = "bridge_mqtt_session_invalid_topics_total";
     assert_eq!(of_session(&scripted.bridge, INVALID, "plant").await, 6);
     assert_eq!(scripted.source.connections(), 1, "no loop of reconnects");
 }

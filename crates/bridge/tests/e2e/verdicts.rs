@@ -1,0 +1,281 @@
+//! Answers of a destination, each about one message.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bridge_testkit::{
+    Behaviour, BridgeConfig, BridgeProcess, Installation, Metrics, Mosquitto, Property, Proxy,
+    Publish, ReceivedPublish, Reply, ScriptedBroker, wait_for, wait_until,
+};
+
+use crate::setup::{BRIDGE, PATIENCE, ledger, of_session, publish, until_drained, until_queued};
+
+/// A bridge from a Mosquitto to a scripted destination, with a line between that can be cut.
+struct Judged {
+    source: Mosquitto,
+    destination: ScriptedBroker,
+    line: Proxy,
+    _installation: Installation,
+    bridge: BridgeProcess,
+}
+
+impl Judged {
+    async fn start(
+        behaviour: Behaviour,
+        config: impl FnOnce(BridgeConfig) -> BridgeConfig,
+    ) -> Self {
+        let source = Mosquitto::start().await;
+        let destination = ScriptedBroker::behaving(behaviour).await;
+        let line = Proxy::start(destination.port()).await;
+        let config = config(BridgeConfig::between(source.url(), line.url()));
+        let installation = Installation::new(&config);
+        let process = installation.bridge(BRIDGE).ready_path("/readyz?level=full");
+        let bridge = process.start().await;
+        Self {
+            source,
+            destination,
+            line,
+            _installation: installation,
+            bridge,
+        }
+    }
+
+    /// Publishes `topics` while the line is down, so that all of them are queued.
+    async fn publish_to_the_queue(&mut self, topics: &[&str]) {
+        self.line.refuse().await;
+        self.line.cut(bridge_testkit::Cut::Reset);
+        wait_for("the line is down", PATIENCE, async || {
+            let connected = of_session(&self.bridge, "bridge_mqtt_session_connected", "cloud");
+            (connected.await == 0).then_some(())
+        })
+        .await;
+        self.publish(topics).await;
+        until_queued(&self.bridge, topics.len() as u64).await;
+    }
+
+    async fn publish(&self, topics: &[&str]) {
+        let messages = topics.iter().map(|topic| Publish::new(*topic, "x"));
+        publish(self.source.port(), messages).await;
+    }
+
+    fn arrived(&self) -> Vec<String> {
+        let arrived = self.destination.publishes().into_iter();
+        arrived.map(|received| received.publish.topic).collect()
+    }
+
+    async fn dead_lettered(&self, reason: &str) -> Option<u64> {
+        let metrics: Metrics = self.bridge.metrics().await;
+        metrics.whole("bridge_queue_dead_lettered_total", &[("reason", reason)])
+    }
+}
+
+fn refusing(topic: &'static str, code: u8) -> Behaviour {
+    Behaviour::new().reply(move |received: &ReceivedPublish| {
+        if received.publish.topic == topic {
+            Reply::Code(code)
+        } else {
+            Reply::Accept
+        }
+    })
+}
+
+#[tokio::test]
+async fn i02_a_refused_message_in_the_queue_costs_one_message_and_no_connection() {
+    for (code, reason) in [
+        (0x87, "not_authorized"),
+        (0x99, "payload_format_invalid"),
+        (0xE5, "unknown_0xe5"),
+    ] {
+        let mut judged = Judged::start(refusing("bad", code), |config| config).await;
+        judged.publish_to_the_queue(&["a", "bad", "b", "c"]).await;
+        let connects = judged.destination.connections();
+        judged.line.accept().await;
+        let ledger = until_drained(&judged.bridge, 4).await;
+        assert!(ledger.balances(), "{ledger}");
+        assert_eq!((ledger.delivered, ledger.dead_letters), (3, 1), "{ledger}");
+        assert_eq!(judged.arrived(), ["a", "bad", "b", "c"], "{reason}");
+        assert_eq!(judged.dead_lettered(reason).await, Some(1));
+        assert_eq!(judged.destination.connections(), connects + 1, "{reason}");
+    }
+}
+
+#[tokio::test]
+async fn i04_a_refusal_on_the_live_path_is_dead_lettered_where_it_happens() {
+    let judged = Judged::start(refusing("bad", 0x87), |config| config).await;
+    judged.publish(&["a", "bad", "b"]).await;
+    let ledger = until_drained(&judged.bridge, 3).await;
+    assert!(ledger.balances(), "{ledger}");
+    assert_eq!((ledger.delivered, ledger.dead_letters), (2, 1), "{ledger}");
+    assert_eq!(judged.dead_lettered("not_authorized").await, Some(1));
+    let metrics = judged.bridge.metrics().await;
+    let outcome = |outcome| metrics.whole("bridge_publish_total", &[("outcome", outcome)]);
+    assert_eq!(outcome("refused"), Some(1));
+    assert_eq!(outcome("published"), Some(2));
+    assert_eq!(judged.destination.connections(), 1);
+}
+
+#[tokio::test]
+async fn i12_a_refusal_for_now_blocks_says_so_and_loses_nothing() {
+    let over_quota = Arc::new(AtomicBool::new(true));
+    let asked = Arc::clone(&over_quota);
+    let quota = Behaviour::new().reply(move |_: &ReceivedPublish| {
+        if asked.load(Ordering::SeqCst) {
+            Reply::Code(0x97)
+        } else {
+            Reply::Accept
+        }
+    });
+    let judged = Judged::start(quota, |config| config).await;
+    judged.publish(&["a", "b", "c"]).await;
+    wait_for("the queue is blocked", PATIENCE, async || {
+        let metrics = judged.bridge.metrics().await;
+        let blocked = metrics.whole("bridge_queue_blocked", &[])?;
+        let depth = metrics.whole("bridge_queue_depth", &[])?;
+        (blocked == 1 && depth == 3).then_some(())
+    })
+    .await;
+    let answer = judged.bridge.get("/readyz?level=full").await.unwrap();
+    assert_eq!(answer.status, 503);
+    assert!(answer.body.contains("blocked"), "{}", answer.body);
+    assert_eq!(judged.bridge.get("/readyz").await.unwrap().status, 200);
+    over_quota.store(false, Ordering::SeqCst);
+    let ledger = until_drained(&judged.bridge, 3).await;
+    assert!(ledger.balances(), "{ledger}");
+    assert_eq!(ledger.delivered, 3, "{ledger}");
+    let metrics = judged.bridge.metrics().await;
+    assert_eq!(metrics.whole("bridge_queue_blocked", &[]), Some(0));
+    assert_eq!(
+        judged.arrived()[judged.arrived().len() - 3..],
+        ["a", "b", "c"]
+    );
+    assert_eq!(
+        judged.destination.connections(),
+        1,
+        "a refusal is no lost connection"
+    );
+}
+
+#[tokio::test]
+async fn i05_what_this_broker_can_never_take_is_decided_without_asking_it() {
+    let narrow = Behaviour::new().connack([
+        Property::RetainAvailable(0),
+        Property::MaximumPacketSize(1_000),
+    ]);
+    let judged = Judged::start(narrow, |config| config).await;
+    let messages = [
+        Publish::new("retained", "x").retained(),
+        Publish::new("large", vec![7; 2_000]),
+        Publish::new("fine", "x"),
+    ];
+    publish(judged.source.port(), messages).await;
+    let ledger = until_drained(&judged.bridge, 3).await;
+    assert!(ledger.balances(), "{ledger}");
+    assert_eq!((ledger.delivered, ledger.dead_letters), (1, 2), "{ledger}");
+    assert_eq!(judged.arrived(), ["fine"]);
+    assert_eq!(judged.dead_lettered("retain_unavailable").await, Some(1));
+    assert_eq!(judged.dead_lettered("packet_too_large").await, Some(1));
+    assert_eq!(judged.destination.connections(), 1);
+}
+
+#[tokio::test]
+async fn case_02_a_destination_that_pings_and_never_answers_a_message_is_noticed() {
+    let deaf = Behaviour::new().reply(|received: &ReceivedPublish| {
+        if received.connection == 0 {
+            Reply::Silence
+        } else {
+            Reply::Accept
+        }
+    });
+    let judged = Judged::start(deaf, |config| {
+        config
+            .cloud("answer_timeout: 500ms")
+            .cloud("max_in_flight: 1")
+    })
+    .await;
+    judged.publish(&["a", "b", "c"]).await;
+    let ledger = until_drained(&judged.bridge, 3).await;
+    assert!(ledger.balances(), "{ledger}");
+    assert_eq!(judged.arrived(), ["a", "a", "b", "c"]);
+    let metrics = judged.bridge.metrics().await;
+    assert_eq!(
+        metrics.whole("bridge_publish_unanswered_total", &[]),
+        Some(1)
+    );
+    let timeouts = of_session(
+        &judged.bridge,
+        "bridge_mqtt_session_answer_timeouts_total",
+        "cloud",
+    );
+    assert_eq!(timeouts.await, 1);
+}
+
+#[tokio::test]
+async fn case_27_an_expiry_counts_down_in_the_queue_and_what_is_expired_is_counted() {
+    let mut judged = Judged::start(Behaviour::new(), |config| config).await;
+    judged.publish_to_the_queue(&[]).await;
+    let messages = [1, 60].map(|s| Publish::new("t", "x").with(Property::MessageExpiry(s)));
+    publish(judged.source.port(), messages).await;
+    until_queued(&judged.bridge, 2).await;
+    wait_for("both have waited for two seconds", PATIENCE, async || {
+        let metrics = judged.bridge.metrics().await;
+        let age = metrics.whole("bridge_queue_oldest_age_seconds", &[])?;
+        (age >= 2).then_some(())
+    })
+    .await;
+    judged.line.accept().await;
+    let after = until_drained(&judged.bridge, 2).await;
+    assert!(after.balances(), "{after}");
+    assert_eq!((after.delivered, after.dropped), (1, 1), "{after}");
+    let metrics = judged.bridge.metrics().await;
+    let expired = metrics.whole("bridge_dropped_total", &[("policy", "expired")]);
+    assert_eq!(expired, Some(1));
+    wait_until("it arrives", PATIENCE, || {
+        judged.destination.publish_count() == 1
+    })
+    .await;
+    let arrived = judged.destination.publishes();
+    let left = arrived[0]
+        .publish
+        .properties
+        .iter()
+        .find_map(|property| match property {
+            Property::MessageExpiry(seconds) => Some(*seconds),
+            _ => None,
+        });
+    assert!(
+        (30..=58).contains(&left.unwrap()),
+        "{left:?} of 60 s after 2 s"
+    );
+}
+
+#[tokio::test]
+async fn direct_hold_leaves_with_the_source_what_the_destination_does_not_take_in_time() {
+    let mut judged = Judged::start(Behaviour::new(), |config| {
+        config
+            .route("delivery: direct_hold")
+            .route("send_retry_budget: 1s")
+    })
+    .await;
+    judged.publish(&["before"]).await;
+    until_drained(&judged.bridge, 1).await;
+    judged.publish_to_the_queue(&[]).await;
+    judged.publish(&["during"]).await;
+    let left = wait_for("it is left with the source", PATIENCE, async || {
+        let ledger = ledger(&judged.bridge).await;
+        (ledger.left == 1).then_some(ledger)
+    })
+    .await;
+    assert!(left.balances(), "{left}");
+    assert_eq!(left.queued, 0, "nothing is ever queued");
+    judged.line.accept().await;
+    // The source sends it again when it is connected to anew.
+    judged.bridge.sigterm();
+    assert!(judged.bridge.wait().await.success());
+    judged.bridge.relaunch();
+    judged.bridge.ready().await;
+    wait_until("it is delivered", PATIENCE, || {
+        judged.destination.publish_count() == 2
+    })
+    .await;
+    assert_eq!(judged.arrived(), ["before", "during"]);
+}
