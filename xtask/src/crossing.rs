@@ -70,6 +70,11 @@ pub(crate) fn run(args: &CrossingArgs) -> Result<()> {
             DURABLE[0],
             Disturbance::SourceRestarted,
         ),
+        (
+            "the bridge is stopped and started",
+            DURABLE[0],
+            Disturbance::BridgeRestarted { rounds: 5 },
+        ),
     ] {
         println!("\n=== {what}, {delivery}");
         let report = cross(&program, load, delivery, disturbance)?;

@@ -32,6 +32,12 @@ pub enum Disturbance {
     DestinationPaused(Duration),
     /// The source is restarted, twice; it keeps sessions and messages on disk.
     SourceRestarted,
+    /// The bridge is stopped in order (SIGTERM) and started again so often, while the source goes
+    /// on. Nothing comes twice for that.
+    BridgeRestarted {
+        /// How often.
+        rounds: u32,
+    },
     /// The bridge is killed (SIGKILL) at so many moments, between which the line to the
     /// destination is cut.
     BridgeKilled {

@@ -60,6 +60,14 @@ async fn every_message_crosses_while_the_source_restarts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_in_order_under_load_loses_nothing_and_doubles_nothing() {
+    let restarted = Disturbance::BridgeRestarted { rounds: 4 };
+    crossing(10_000, "store_and_forward", restarted)
+        .await
+        .expect_all_once_and_in_order();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_when_the_bridge_is_killed() {
     killed("store_and_forward").await;
 }

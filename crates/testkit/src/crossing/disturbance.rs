@@ -21,6 +21,7 @@ impl Stage {
             Disturbance::DestinationStopped(away) => self.stop_destination(away).await,
             Disturbance::DestinationPaused(away) => self.pause_destination(away).await,
             Disturbance::SourceRestarted => self.restart_source().await,
+            Disturbance::BridgeRestarted { rounds } => self.restart_bridge(rounds, &mut loss).await,
             Disturbance::BridgeKilled { rounds, seed } => {
                 self.kill_bridge(rounds, seed, &mut loss).await;
             }
@@ -57,6 +58,20 @@ impl Stage {
         for quarter in 1..=2 {
             self.arrived(self.messages / 4 * quarter).await;
             self.source.restart().await;
+        }
+    }
+
+    /// Each process ends with status 0, and its counters are read before it is told to stop.
+    async fn restart_bridge(&mut self, rounds: u32, loss: &mut Loss) {
+        for round in 1..=rounds {
+            self.arrived(self.messages / u64::from(rounds + 1) * u64::from(round))
+                .await;
+            loss.add_counters(&self.bridge.metrics().await);
+            self.bridge.sigterm();
+            let status = self.bridge.wait().await;
+            assert!(status.success(), "{status}\n{}", self.bridge.output());
+            self.bridge.relaunch();
+            scraped(&mut self.bridge).await;
         }
     }
 
