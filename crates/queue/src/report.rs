@@ -24,10 +24,12 @@ impl RecoveryReport {
             .all(|damage| harmless.contains(&damage.kind))
     }
 
-    /// How many records are known to be missing.
+    /// How many records are known to be missing; those of a torn batch aside, which no one was
+    /// told were stored.
     pub fn lost_records(&self) -> u64 {
         self.damage
             .iter()
+            .filter(|damage| damage.kind != DamageKind::TornBatch)
             .map(|damage| damage.lost_records)
             .fold(0, u64::saturating_add)
     }

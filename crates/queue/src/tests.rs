@@ -8,6 +8,7 @@
 mod conformance;
 mod damage;
 mod faults;
+mod format;
 mod random;
 mod space;
 
