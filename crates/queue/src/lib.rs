@@ -45,6 +45,7 @@ mod effect;
 mod fetch;
 mod frame;
 mod index;
+mod inspect;
 mod journal;
 mod lock;
 mod options;
@@ -62,6 +63,9 @@ mod tidy;
 mod walk;
 mod writer;
 
+pub use inspect::{
+    BindingInfo, Inspection, SegmentInfo, Unreadable, Verification, inspect, verify,
+};
 pub use journal::Journal;
 pub use options::{JournalOptions, OpenError};
 pub use report::{Damage, DamageKind, RecoveryReport};

@@ -104,9 +104,23 @@ impl Writer {
                 return Ok(());
             }
             let mut draft = self.draft()?;
+            // A segment may be dead because of settles of which the disk does not know yet:
+            // without it and them an entry would come back in an earlier view.
+            let settles = self.shared.lock().take_settles();
+            for (slot, seqs) in &settles {
+                draft.settle(&self.shared, *slot, seqs.clone());
+            }
             let seqs: Vec<u64> = dead.iter().map(|(_, first_seq)| *first_seq).collect();
             draft.append(Kind::Retire, |out| encode_seqs(out, &seqs));
-            self.commit(&draft)?;
+            if let Err(error) = self.commit(&draft) {
+                self.shared.lock().return_settles(settles);
+                return Err(error);
+            }
+            let mut state = self.shared.lock();
+            for effect in draft.effects {
+                effect.apply(&mut state.index);
+            }
+            drop(state);
             for (id, first_seq) in dead {
                 let path = self.shared.layout.segment(first_seq);
                 if let Err(error) = self.shared.disk.remove(&path) {

@@ -256,3 +256,28 @@ fn hostile_folders_open_without_a_panic() {
         }
     }
 }
+
+#[test]
+fn verifying_finds_what_is_damaged_and_changes_nothing() {
+    let (disk, path, mut bytes, frames) = ten();
+    let verify = |disk: &SimDisk| {
+        let disk = Arc::new(disk.clone());
+        crate::inspect::verify_on(disk, &folder()).unwrap()
+    };
+    let sound = verify(&disk);
+    assert!(sound.is_clean());
+    assert_eq!(sound.sound, 10);
+    assert_eq!(sound.inspection.bindings[0].binding, key(0));
+    assert_eq!(sound.inspection.bindings[0].queue.entries, 10);
+    assert_eq!(sound.inspection.segments[0].file, path);
+    bytes[frames[4].start + 30] ^= 1;
+    disk.put(&path, bytes);
+    let before = disk.files();
+    let damaged = verify(&disk);
+    assert!(!damaged.is_clean());
+    assert_eq!(damaged.sound, 9);
+    let report = &damaged.inspection.report;
+    assert_eq!(report.damage[0].offset as usize, frames[4].start);
+    assert_eq!(report.lost_records(), 1);
+    assert_eq!(disk.files(), before);
+}
