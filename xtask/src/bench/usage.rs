@@ -28,14 +28,13 @@ pub(super) struct Usage {
 impl Usage {
     /// What process `pid` has used.
     pub(super) fn of(pid: u32) -> Result<Self> {
-        let read = |file: &str| {
-            let path = format!("/proc/{pid}/{file}");
-            fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))
-        };
+        let (own, reaped) = cpu_of(pid)?;
+        let io = read(pid, "io")?;
+        let status = read(pid, "status")?;
         Ok(Self {
-            cpu: cpu(&read("stat")?).context("cannot make sense of /proc/<pid>/stat")?,
-            disk_bytes: field(&read("io")?, "write_bytes:").context("no write_bytes")?,
-            peak_memory: 1024 * field(&read("status")?, "VmHWM:").context("no VmHWM")?,
+            cpu: own + reaped,
+            disk_bytes: field(&io, "write_bytes:").context("no write_bytes")?,
+            peak_memory: 1024 * field(&status, "VmHWM:").context("no VmHWM")?,
         })
     }
 
@@ -113,16 +112,24 @@ fn machine(stat: &str) -> Option<(Duration, Duration)> {
     Some((ticks(busy + idle + waiting)?, ticks(busy)?))
 }
 
-/// The sum of utime, stime, cutime and cstime.
-fn cpu(stat: &str) -> Option<Duration> {
+/// The CPU time of a process itself, and of its children that it has reaped.
+fn cpu_of(pid: u32) -> Result<(Duration, Duration)> {
+    cpu(&read(pid, "stat")?).context("cannot make sense of /proc/<pid>/stat")
+}
+
+fn read(pid: u32, file: &str) -> Result<String> {
+    let path = format!("/proc/{pid}/{file}");
+    fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))
+}
+
+/// utime + stime, and cutime + cstime.
+fn cpu(stat: &str) -> Option<(Duration, Duration)> {
     // The second field is the program's name in parentheses, and may hold anything.
     let (_, fields) = stat.rsplit_once(')')?;
-    let mut sum = 0;
-    let mut times = fields.split_whitespace().skip(11);
-    for _ in 0..4 {
-        sum += times.next()?.parse::<u64>().ok()?;
-    }
-    ticks(sum)
+    let times = fields.split_whitespace().skip(11).take(4);
+    let times: Vec<u64> = times.map(|time| time.parse().ok()).collect::<Option<_>>()?;
+    let [user, system, reaped_user, reaped_system] = times.try_into().ok()?;
+    Some((ticks(user + system)?, ticks(reaped_user + reaped_system)?))
 }
 
 /// The kernel counts time in ticks.
@@ -144,9 +151,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_is_user_and_kernel_of_the_process_and_its_reaped_children() {
+    fn time_is_user_and_kernel_of_the_process_and_apart_that_of_its_reaped_children() {
         let stat = "7 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 100 20 3 4 20 0 1 0 99 1 2";
-        assert_eq!(cpu(stat), ticks(127));
+        assert_eq!(cpu(stat), ticks(120).zip(ticks(7)));
         assert_eq!(cpu("7 (a) S 1 2"), None);
         assert_eq!(cpu(""), None);
     }
@@ -179,6 +186,19 @@ mod tests {
         assert_eq!(field(text, "write_bytes:"), Some(4_096));
         assert_eq!(field(text, "VmHWM:"), Some(12));
         assert_eq!(field(text, "nothing:"), None);
+    }
+
+    #[test]
+    fn a_child_that_is_reaped_late_does_not_make_others_look_idle() {
+        let mut burner = std::process::Command::new("sh")
+            .args(["-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"])
+            .spawn()
+            .unwrap();
+        burner.wait().unwrap();
+        let ours = Machine::now(&[std::process::id()]).unwrap().ours;
+        let (own, reaped) = cpu_of(std::process::id()).unwrap();
+        assert!(reaped > Duration::ZERO);
+        assert!(ours <= own, "{ours:?} of {own:?}, {reaped:?} reaped");
     }
 
     #[test]
