@@ -73,9 +73,9 @@ impl Machine {
     pub(super) fn now(ours: &[u32]) -> Result<Self> {
         let stat = fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
         let (all, busy) = machine(&stat).context("cannot make sense of /proc/stat")?;
-        let ours = ours
-            .iter()
-            .map(|&pid| Usage::of(pid).map(|usage| usage.cpu));
+        // Without reaped children: a process that ends later than its run was measured would
+        // count as ours in the next.
+        let ours = ours.iter().map(|&pid| Ok(cpu_of(pid)?.0));
         Ok(Self {
             all,
             busy,
