@@ -13,9 +13,8 @@ use crate::feeder::{Feeder, Load};
 use crate::installation::{BridgeConfig, Installation};
 use crate::ledger::Ledger;
 use crate::mosquitto::Mosquitto;
-use crate::process::{BridgeProcess, Metrics};
+use crate::process::BridgeProcess;
 use crate::proxy::Proxy;
-use crate::wait::wait_for;
 
 /// How long the whole may take.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -104,7 +103,16 @@ impl Crossing {
         let mut loss = stage.disturb(self.disturbance).await;
         stage.collector.until(self.load.messages, PATIENCE).await;
         let elapsed = began.elapsed();
-        let (ledger, metrics) = drained(&stage.bridge).await;
+        let nothing_waits = "nothing waits in the bridge";
+        let ledger = Ledger::until(
+            &stage.bridge,
+            ("all", "out"),
+            nothing_waits,
+            PATIENCE,
+            Ledger::is_drained,
+        )
+        .await;
+        let metrics = stage.bridge.metrics().await;
         stage.collector.barrier().await;
         let tally = stage.collector.tally();
         let fed = stage.feeder.finish().await;
@@ -118,14 +126,4 @@ impl Crossing {
             elapsed,
         }
     }
-}
-
-/// Waits until nothing waits in the bridge and nothing is in progress.
-async fn drained(bridge: &BridgeProcess) -> (Ledger, Metrics) {
-    wait_for("the bridge is drained", PATIENCE, async || {
-        let metrics = bridge.metrics().await;
-        let ledger = Ledger::of(&metrics, "all", "out");
-        ledger.is_drained().then_some((ledger, metrics))
-    })
-    .await
 }

@@ -1,8 +1,14 @@
 //! The ledger of a binding, from its metrics alone.
 
 use std::fmt;
+use std::time::Duration;
 
-use crate::process::Metrics;
+use tokio::time::{Instant, sleep};
+
+use crate::process::{BridgeProcess, Metrics};
+
+/// Between two looks.
+const PACE: Duration = Duration::from_millis(10);
 
 /// Where the messages of one binding are, by what `/metrics` says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +47,32 @@ impl Ledger {
             dropped: metrics.whole("bridge_dropped_total", &labels).unwrap_or(0),
             left: there("bridge_left_at_source_total"),
             in_progress: there("bridge_in_progress"),
+        }
+    }
+
+    /// Waits until the ledger of one binding is as `condition` says and balances: a look at a busy
+    /// bridge does not see everything at the same moment.
+    ///
+    /// # Panics
+    /// When it does not come to that in time, with how it is then.
+    pub async fn until(
+        bridge: &BridgeProcess,
+        (route, binding): (&str, &str),
+        what: &str,
+        deadline: Duration,
+        condition: impl Fn(&Self) -> bool,
+    ) -> Self {
+        let end = Instant::now() + deadline;
+        loop {
+            let ledger = Self::of(&bridge.metrics().await, route, binding);
+            if ledger.balances() && condition(&ledger) {
+                return ledger;
+            }
+            assert!(
+                Instant::now() < end,
+                "waited {deadline:?} in vain for a ledger that balances, and: {what}\n{ledger}"
+            );
+            sleep(PACE).await;
         }
     }
 

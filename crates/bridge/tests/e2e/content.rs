@@ -12,8 +12,7 @@ async fn cross(messages: &[Publish]) -> Vec<Publish> {
     let mut subscriber = line.subscriber().await;
     line.publish(messages.iter().cloned()).await;
     let arrived = subscriber.collect(messages.len(), PATIENCE).await.unwrap();
-    let ledger = line.drained(messages.len() as u64).await;
-    assert!(ledger.balances(), "{ledger}");
+    line.drained(messages.len() as u64).await;
     let more = subscriber.collect_until_quiet(std::time::Duration::from_millis(100));
     assert_eq!(more.await.unwrap(), [], "more than was sent");
     arrived

@@ -48,8 +48,7 @@ async fn case_01_a_value_cleared_while_the_destination_is_away_is_cleared_there_
     .await;
     line.queued(2).await;
     line.destination.restart().await;
-    let ledger = line.drained(4).await;
-    assert!(ledger.balances(), "{ledger}");
+    line.drained(4).await;
     assert_eq!(
         retained_at_the_destination(&line, "status/valve").await,
         [value("status/valve", "shut")]

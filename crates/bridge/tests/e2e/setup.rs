@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bridge_testkit::{
     Ack, AckKind, Behaviour, BridgeConfig, BridgeProcess, ClientOptions, Installation, Ledger,
-    Mosquitto, Packet, Publish, RawClient, Reply, ScriptedBroker, wait_for,
+    Mosquitto, Packet, Publish, RawClient, Reply, ScriptedBroker,
 };
 
 /// The binary under test.
@@ -90,24 +90,29 @@ pub(crate) async fn subscriber(port: u16) -> RawClient {
     client
 }
 
-/// Waits until so many messages wait in the queue.
+/// Waits until so many messages wait in the queue, and the ledger balances.
 pub(crate) async fn until_queued(bridge: &BridgeProcess, messages: u64) {
     let what = format!("{messages} messages are queued");
-    wait_for(&what, PATIENCE, async || {
-        let ledger = ledger(bridge).await;
-        (ledger.queued == messages && ledger.is_quiet()).then_some(())
-    })
-    .await;
+    until(bridge, &what, |ledger| ledger.queued == messages).await;
 }
 
-/// Waits until nothing waits in the bridge and so many messages were given to it.
+/// Waits until nothing waits in the bridge, so many messages were given to it, and the ledger
+/// balances.
 pub(crate) async fn until_drained(bridge: &BridgeProcess, received: u64) -> Ledger {
     let what = format!("{received} messages are received and none waits");
-    wait_for(&what, PATIENCE, async || {
-        let ledger = ledger(bridge).await;
-        (ledger.received >= received && ledger.is_drained()).then_some(ledger)
+    until(bridge, &what, |ledger| {
+        ledger.received >= received && ledger.is_drained()
     })
     .await
+}
+
+/// Waits until the ledger of the only binding balances and is as `condition` says.
+pub(crate) async fn until(
+    bridge: &BridgeProcess,
+    what: &str,
+    condition: impl Fn(&Ledger) -> bool,
+) -> Ledger {
+    Ledger::until(bridge, ("all", "out"), what, PATIENCE, condition).await
 }
 
 /// The ledger of the only binding.

@@ -8,7 +8,7 @@ use bridge_testkit::{
     Publish, ReceivedPublish, Reply, ScriptedBroker, wait_for, wait_until,
 };
 
-use crate::setup::{BRIDGE, PATIENCE, ledger, of_session, publish, until_drained, until_queued};
+use crate::setup::{BRIDGE, PATIENCE, of_session, publish, until, until_drained, until_queued};
 
 /// A bridge from a Mosquitto to a scripted destination, with a line between that can be cut.
 struct Judged {
@@ -91,7 +91,6 @@ async fn i02_a_refused_message_in_the_queue_costs_one_message_and_no_connection(
         let connects = judged.destination.connections();
         judged.line.accept().await;
         let ledger = until_drained(&judged.bridge, 4).await;
-        assert!(ledger.balances(), "{ledger}");
         assert_eq!((ledger.delivered, ledger.dead_letters), (3, 1), "{ledger}");
         assert_eq!(judged.arrived(), ["a", "bad", "b", "c"], "{reason}");
         assert_eq!(judged.dead_lettered(reason).await, Some(1));
@@ -104,7 +103,6 @@ async fn i04_a_refusal_on_the_live_path_is_dead_lettered_where_it_happens() {
     let judged = Judged::start(refusing("bad", 0x87), |config| config).await;
     judged.publish(&["a", "bad", "b"]).await;
     let ledger = until_drained(&judged.bridge, 3).await;
-    assert!(ledger.balances(), "{ledger}");
     assert_eq!((ledger.delivered, ledger.dead_letters), (2, 1), "{ledger}");
     assert_eq!(judged.dead_lettered("not_authorized").await, Some(1));
     let metrics = judged.bridge.metrics().await;
@@ -140,7 +138,6 @@ async fn i12_a_refusal_for_now_blocks_says_so_and_loses_nothing() {
     assert_eq!(judged.bridge.get("/readyz").await.unwrap().status, 200);
     over_quota.store(false, Ordering::SeqCst);
     let ledger = until_drained(&judged.bridge, 3).await;
-    assert!(ledger.balances(), "{ledger}");
     assert_eq!(ledger.delivered, 3, "{ledger}");
     let metrics = judged.bridge.metrics().await;
     assert_eq!(metrics.whole("bridge_queue_blocked", &[]), Some(0));
@@ -169,7 +166,6 @@ async fn i05_what_this_broker_can_never_take_is_decided_without_asking_it() {
     ];
     publish(judged.source.port(), messages).await;
     let ledger = until_drained(&judged.bridge, 3).await;
-    assert!(ledger.balances(), "{ledger}");
     assert_eq!((ledger.delivered, ledger.dead_letters), (1, 2), "{ledger}");
     assert_eq!(judged.arrived(), ["fine"]);
     assert_eq!(judged.dead_lettered("retain_unavailable").await, Some(1));
@@ -193,8 +189,7 @@ async fn case_02_a_destination_that_pings_and_never_answers_a_message_is_noticed
     })
     .await;
     judged.publish(&["a", "b", "c"]).await;
-    let ledger = until_drained(&judged.bridge, 3).await;
-    assert!(ledger.balances(), "{ledger}");
+    until_drained(&judged.bridge, 3).await;
     assert_eq!(judged.arrived(), ["a", "a", "b", "c"]);
     let metrics = judged.bridge.metrics().await;
     assert_eq!(
@@ -224,7 +219,6 @@ async fn case_27_an_expiry_counts_down_in_the_queue_and_what_is_expired_is_count
     .await;
     judged.line.accept().await;
     let after = until_drained(&judged.bridge, 2).await;
-    assert!(after.balances(), "{after}");
     assert_eq!((after.delivered, after.dropped), (1, 1), "{after}");
     let metrics = judged.bridge.metrics().await;
     let expired = metrics.whole("bridge_dropped_total", &[("policy", "expired")]);
@@ -260,12 +254,10 @@ async fn direct_hold_leaves_with_the_source_what_the_destination_does_not_take_i
     until_drained(&judged.bridge, 1).await;
     judged.publish_to_the_queue(&[]).await;
     judged.publish(&["during"]).await;
-    let left = wait_for("it is left with the source", PATIENCE, async || {
-        let ledger = ledger(&judged.bridge).await;
-        (ledger.left == 1).then_some(ledger)
+    let left = until(&judged.bridge, "it is left with the source", |ledger| {
+        ledger.left == 1
     })
     .await;
-    assert!(left.balances(), "{left}");
     assert_eq!(left.queued, 0, "nothing is ever queued");
     judged.line.accept().await;
     // The source sends it again when it is connected to anew.
