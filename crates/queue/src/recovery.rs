@@ -149,13 +149,14 @@ fn open_all(
     let last = named.last().map(|(first_seq, _)| *first_seq);
     let mut files: Vec<SegmentFile> = Vec::new();
     for (first_seq, path) in named {
-        let (len, head) = read_head(disk, &path)?;
+        let (len, head) = read_head(disk, &path, older)?;
         let is_last = last == Some(first_seq);
         let header = match Header::find(&head) {
             // Its creation was cut short, before anything else was written to it.
-            Ok((_, both))
+            Ok((header, both))
                 if is_last
-                    && (len < FRAMES_AT as u64 || (!both && is_torn_creation(len, older))) =>
+                    && is_torn_creation(len, older)
+                    && !(both && has_list(&head, &header)) =>
             {
                 scan.finding(DamageKind::TornTail, &path, 0..len, 0, Remedy::MoveAway);
                 scan.next_seq = scan.next_seq.max(first_seq);
@@ -242,12 +243,19 @@ fn is_torn_creation(len: u64, older: usize) -> bool {
     len <= (FRAMES_AT + list) as u64
 }
 
-fn read_head(disk: &dyn Disk, path: &Path) -> Result<(u64, Vec<u8>), OpenError> {
+/// Whether the first frame is whole: the list of segments.
+fn has_list(head: &[u8], header: &Header) -> bool {
+    let frames = head.get(FRAMES_AT..).unwrap_or_default();
+    frame::parse(frames, &header.salt).is_some()
+}
+
+/// The length of a segment, its header and, where nothing else is in it, its list of segments.
+fn read_head(disk: &dyn Disk, path: &Path, older: usize) -> Result<(u64, Vec<u8>), OpenError> {
     let read = || -> io::Result<(u64, Vec<u8>)> {
         let file = disk.open(path, Access::Read)?;
         let len = file.len()?;
         let wanted = usize::try_from(len).unwrap_or(usize::MAX);
-        let mut head = vec![0; wanted.min(FRAMES_AT + frame::OVERHEAD)];
+        let mut head = vec![0; wanted.min(FRAMES_AT + frame::OVERHEAD + 4 + 16 * older)];
         file.read_at(&mut head, 0)?;
         Ok((len, head))
     };

@@ -388,7 +388,11 @@ impl DiskFile for SimFile {
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let mut sim = self.disk.sim();
+        let was_off = sim.is_off();
         let powered = sim.operate();
+        if was_off {
+            return powered;
+        }
         let at = offset as usize;
         let grows = (at + bytes.len()).saturating_sub(sim.inodes[self.inode].seen.len()) as u64;
         let short = grows.saturating_sub(sim.room()) as usize;

@@ -103,24 +103,11 @@ impl Writer {
             if dead.is_empty() {
                 return Ok(());
             }
+            self.write_settles()?;
             let mut draft = self.draft()?;
-            // A segment may be dead because of settles of which the disk does not know yet:
-            // without it and them an entry would come back in an earlier view.
-            let settles = self.shared.lock().take_settles();
-            for (slot, seqs) in &settles {
-                draft.settle(&self.shared, *slot, seqs.clone());
-            }
             let seqs: Vec<u64> = dead.iter().map(|(_, first_seq)| *first_seq).collect();
             draft.append(Kind::Retire, |out| encode_seqs(out, &seqs));
-            if let Err(error) = self.commit(&draft) {
-                self.shared.lock().return_settles(settles);
-                return Err(error);
-            }
-            let mut state = self.shared.lock();
-            for effect in draft.effects {
-                effect.apply(&mut state.index);
-            }
-            drop(state);
+            self.commit(&draft)?;
             for (id, first_seq) in dead {
                 let path = self.shared.layout.segment(first_seq);
                 if let Err(error) = self.shared.disk.remove(&path) {
@@ -135,6 +122,31 @@ impl Writer {
                 state.index.segments.remove(id);
                 let segments = &state.index.segments;
                 self.fetcher.close_all_but(|id| segments.get(id).is_some());
+            }
+        }
+    }
+
+    /// Tells the disk what it does not know yet. A segment may be dead because of settles that
+    /// are only in memory: without it and without them an entry would come back in an earlier
+    /// view. They are a batch of their own, as one that is torn may have lost just them.
+    fn write_settles(&mut self) -> Result<(), StoreError> {
+        let mut draft = self.draft()?;
+        let settles = self.shared.lock().take_settles();
+        for (slot, seqs) in &settles {
+            draft.settle(&self.shared, *slot, seqs.clone());
+        }
+        let committed = self.commit(&draft);
+        let mut state = self.shared.lock();
+        match committed {
+            Ok(()) => {
+                for effect in draft.effects {
+                    effect.apply(&mut state.index);
+                }
+                Ok(())
+            }
+            Err(error) => {
+                state.return_settles(settles);
+                Err(error)
             }
         }
     }
