@@ -37,7 +37,7 @@ pub type Pending<T> = BoxFuture<'static, Result<T, StoreError>>;
 ///   promises (I07). [`Store::settle`] alone may be lost in a crash: the message comes again.
 /// - **Nothing overtakes a failure.** After a put for a binding has failed, every later put for
 ///   that binding fails as well until [`Store::resume`] is called for it; so the caller can put
-///   them again in their order.
+///   them again in their order. A message that is too large holds up nothing: it is never put.
 /// - It never counts attempts, never dead-letters, never drops of its own accord (I19).
 pub trait Store: Send + Sync + fmt::Debug {
     /// What "durable" means here.

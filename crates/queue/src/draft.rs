@@ -75,7 +75,7 @@ impl Draft {
 
     pub(crate) fn settle(&mut self, shared: &Shared, slot: SlotId, seqs: Vec<u64>) {
         let ranges = ranges_of(seqs);
-        let name = shared.lock().index.name(slot).to_owned();
+        let name = shared.lock().index.name(slot);
         let (_, location) = self.append(Kind::Settle, |out| encode_settle(out, &name, &ranges));
         let end = |range| Effect::End {
             slot,
@@ -92,7 +92,7 @@ impl Draft {
         request: &Request,
     ) -> Outcome {
         match request {
-            Request::Put(put) => Outcome::Put(self.put(shared, put)),
+            Request::Put(put) => Outcome::Put(self.put(put)),
             Request::Move {
                 slot, seq, change, ..
             } => Outcome::Moved(self.change(shared, fetcher, *slot, *seq, change)),
@@ -110,18 +110,10 @@ impl Draft {
         }
     }
 
-    fn put(&mut self, shared: &Shared, put: &Put) -> Seq {
-        let state = shared.lock();
-        let places = put.places.iter();
-        let names: Vec<_> = places
-            .map(|place| (state.index.name(place.slot).to_owned(), &place.placed))
-            .collect();
-        drop(state);
+    fn put(&mut self, put: &Put) -> Seq {
         let (seq, location) = self.append(Kind::Put, |out| {
-            encode_places(
-                out,
-                names.iter().map(|(name, placed)| (name.as_str(), *placed)),
-            );
+            let places = put.places.iter();
+            encode_places(out, places.map(|place| (&*place.name, &place.placed)));
             encode_message(out, &put.message);
         });
         let MessageHead { received, size } = MessageHead::of(&put.message);
@@ -159,7 +151,7 @@ impl Draft {
         if !may {
             return Ok(Moved::NotThere);
         }
-        let name = shared.lock().index.name(slot).to_owned();
+        let name = shared.lock().index.name(slot);
         let mut new_seq = seq;
         let mut now = None;
         match change {

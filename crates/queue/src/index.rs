@@ -5,6 +5,7 @@
 //! deferred, dead letters, gone), so that a record which is applied twice does no harm.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use bridge_core::{BindingKey, Quantity, View};
 
@@ -38,7 +39,7 @@ pub(crate) struct Held {
 struct Slot {
     key: BindingKey,
     /// The key as records say it.
-    name: String,
+    name: Arc<str>,
     queue: Run,
     deferred: BTreeMap<u64, Held>,
     dead: BTreeMap<u64, Held>,
@@ -51,18 +52,20 @@ struct Slot {
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     slots: Vec<Slot>,
-    by_name: HashMap<String, SlotId>,
+    by_key: HashMap<BindingKey, SlotId>,
+    by_name: HashMap<Arc<str>, SlotId>,
     pub(crate) segments: Segments,
 }
 
 impl Index {
     /// The binding's number, given at the first call.
     pub(crate) fn intern(&mut self, key: &BindingKey) -> SlotId {
-        let name = key.to_string();
-        if let Some(slot) = self.by_name.get(&name) {
+        if let Some(slot) = self.by_key.get(key) {
             return *slot;
         }
         let id = SlotId(self.slots.len());
+        let name: Arc<str> = key.to_string().into();
+        self.by_key.insert(key.clone(), id);
         self.by_name.insert(name.clone(), id);
         self.slots.push(Slot {
             key: key.clone(),
@@ -82,8 +85,15 @@ impl Index {
         self.by_name.get(name).copied()
     }
 
-    pub(crate) fn name(&self, id: SlotId) -> &str {
-        self.slots.get(id.0).map_or("", |slot| &slot.name)
+    /// The number of a binding that has one.
+    pub(crate) fn slot_of(&self, key: &BindingKey) -> Option<SlotId> {
+        self.by_key.get(key).copied()
+    }
+
+    /// What records call the binding.
+    pub(crate) fn name(&self, id: SlotId) -> Arc<str> {
+        let slot = self.slots.get(id.0);
+        slot.map_or_else(|| "".into(), |slot| slot.name.clone())
     }
 
     pub(crate) fn keys(&self) -> impl Iterator<Item = (SlotId, &BindingKey)> {

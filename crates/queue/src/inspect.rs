@@ -119,7 +119,7 @@ pub(crate) fn verify_on(disk: Arc<dyn Disk>, folder: &Path) -> Result<Verificati
                     .and_then(|address| fetcher.frame(address, message_in));
                 let info = info.map_or(Ok(()), |info| {
                     let address = Address::of(index, info).ok_or(FetchError::Gone)?;
-                    let info = fetcher.frame(address, |frame| info_in(frame, name));
+                    let info = fetcher.frame(address, |frame| info_in(frame, &name));
                     info.map(drop)
                 });
                 match message.and(info) {

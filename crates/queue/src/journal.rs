@@ -139,7 +139,7 @@ impl Journal {
     }
 
     fn usage_of(state: &mut State, key: &BindingKey) -> Usage {
-        let Some(slot) = state.index.slot(&key.to_string()) else {
+        let Some(slot) = state.index.slot_of(key) else {
             return Usage::default();
         };
         let [queue, deferred, dead] = state.index.quantities(slot);
@@ -203,6 +203,7 @@ impl Store for Journal {
             let epoch = state.traffic(slot).epoch;
             seats.push(Place {
                 slot,
+                name: state.index.name(slot),
                 placed,
                 epoch,
             });
@@ -241,7 +242,7 @@ impl Store for Journal {
     fn settle(&self, binding: &BindingKey, done: &[Seq]) {
         let mut guard = self.shared.lock();
         let state = &mut *guard;
-        let Some(slot) = state.index.slot(&binding.to_string()) else {
+        let Some(slot) = state.index.slot_of(binding) else {
             return;
         };
         let before = state.settles;
@@ -277,7 +278,7 @@ impl Store for Journal {
         if state.closing || state.closed {
             return at_once(Err(StoreError::Closed));
         }
-        let Some(slot) = state.index.slot(&binding.to_string()) else {
+        let Some(slot) = state.index.slot_of(&binding) else {
             return at_once(Ok(Moved::NotThere));
         };
         let seq = seq.get();
@@ -300,7 +301,7 @@ impl Store for Journal {
         after: Option<Seq>,
         limit: ReadLimit,
     ) -> Pending<Vec<Seated>> {
-        let Some(slot) = self.shared.lock().index.slot(&binding.to_string()) else {
+        let Some(slot) = self.shared.lock().index.slot_of(binding) else {
             return at_once(Ok(Vec::new()));
         };
         let (answer, result) = oneshot::channel();

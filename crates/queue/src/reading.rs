@@ -57,7 +57,7 @@ fn read(shared: &Shared, fetcher: &mut Fetcher, job: &ReadJob) -> Vec<Seated> {
     let from = job.after.map_or(0, |seq| seq.get().saturating_add(1));
     let state = shared.lock();
     let index = &state.index;
-    let name = index.name(job.slot).to_owned();
+    let name = index.name(job.slot);
     let entries = index.page(job.slot, job.view, from, job.limit.entries, job.limit.bytes);
     let address = |location| Address::of(index, location);
     let row = |(entry, info): (Entry, Option<Location>)| Row {

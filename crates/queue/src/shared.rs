@@ -50,6 +50,8 @@ pub(crate) struct Put {
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) slot: SlotId,
+    /// What records call the binding.
+    pub(crate) name: Arc<str>,
     pub(crate) placed: Placed,
     /// How often puts for the binding had been let in again at the time of the call.
     pub(crate) epoch: u64,
