@@ -442,6 +442,7 @@ impl Scan {
                 bytes: range.end.saturating_sub(range.start),
                 lost_records,
                 quarantine: None,
+                known: false,
             },
             remedy,
         });

@@ -97,8 +97,8 @@ fn remedy(disk: &dyn Disk, layout: &Layout, finding: Finding) -> io::Result<Dama
     let crc = crc32c::crc32c(&bytes);
     let name = format!("{stem}-{}-{}-{crc:08x}.bad", damage.offset, damage.bytes);
     let place = folder.join(&name);
-    // The bytes stay in their segment, so that they are found again at every opening.
-    let kept = if disk.list(&folder)?.contains(&name) {
+    damage.known = disk.list(&folder)?.contains(&name);
+    let kept = if damage.known {
         true
     } else {
         match set_aside(disk, &folder, &place, &bytes) {
@@ -154,6 +154,11 @@ fn announce(damage: &Damage) {
             event = "journal_tail_dropped",
             damage = %damage,
             "the end of a segment was not whole; nothing of it had been acknowledged"
+        ),
+        _ if damage.known => info!(
+            event = "journal_damage_known",
+            damage = %damage,
+            "damage that was set aside at an earlier start is still in its segment"
         ),
         DamageKind::TornBatch => warn!(
             event = "journal_batch_torn",

@@ -24,12 +24,12 @@ impl RecoveryReport {
             .all(|damage| harmless.contains(&damage.kind))
     }
 
-    /// How many records are known to be missing; those of a torn batch aside, which no one was
-    /// told were stored.
+    /// How many records turned out to be missing at this opening; those of a torn batch aside,
+    /// which no one was told were stored.
     pub fn lost_records(&self) -> u64 {
         self.damage
             .iter()
-            .filter(|damage| damage.kind != DamageKind::TornBatch)
+            .filter(|damage| damage.kind != DamageKind::TornBatch && !damage.known)
             .map(|damage| damage.lost_records)
             .fold(0, u64::saturating_add)
     }
@@ -50,6 +50,9 @@ pub struct Damage {
     pub lost_records: u64,
     /// Where the bytes were set aside, if they were.
     pub quarantine: Option<PathBuf>,
+    /// Whether an earlier opening has found and reported it: the bytes stay in their segment until
+    /// that is unlinked.
+    pub known: bool,
 }
 
 /// The kinds of damage.
