@@ -56,7 +56,14 @@ impl Active {
             },
         );
         let create = || -> io::Result<Arc<dyn DiskFile>> {
-            let file = disk.create(&path)?;
+            let file = match disk.create(&path) {
+                // Left by an attempt that could not even be undone; nothing was ever in it.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    disk.remove(&path)?;
+                    disk.create(&path)?
+                }
+                created => created?,
+            };
             file.write_at(&bytes, 0)?;
             file.sync()?;
             disk.sync_folder(&layout.journal())?;

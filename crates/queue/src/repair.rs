@@ -77,6 +77,7 @@ fn remedy(disk: &dyn Disk, layout: &Layout, finding: Finding) -> io::Result<Dama
     }
     let folder = layout.quarantine();
     disk.create_folder(&folder)?;
+    disk.sync_folder(layout.root())?;
     let stem = damage
         .segment
         .file_stem()

@@ -69,6 +69,7 @@ struct Sim {
     capacity: Option<u64>,
     failing_syncs: u32,
     failing_cuts: u32,
+    failing_removes: u32,
     unreadable: Option<PathBuf>,
     random: u64,
 }
@@ -227,6 +228,10 @@ impl SimDisk {
         self.sim().failing_cuts = count;
     }
 
+    pub(crate) fn fail_removes(&self, count: u32) {
+        self.sim().failing_removes = count;
+    }
+
     /// Reading that file fails.
     pub(crate) fn make_unreadable(&self, path: Option<PathBuf>) {
         self.sim().unreadable = path;
@@ -336,6 +341,10 @@ impl Disk for SimDisk {
         let mut sim = self.sim();
         sim.operate()?;
         sim.find(path)?;
+        if sim.failing_removes > 0 {
+            sim.failing_removes -= 1;
+            return Err(io::Error::other("no removal"));
+        }
         sim.name(Naming::Remove(path.to_owned()));
         Ok(())
     }

@@ -170,3 +170,44 @@ fn an_entry_that_cannot_be_read_blocks_nothing_else() {
     disk.make_unreadable(None);
     assert_eq!(numbers(&journal, 0, View::Queue).len() as u64, total);
 }
+
+#[test]
+fn a_segment_that_could_not_be_created_is_created_later() {
+    let disk = SimDisk::default();
+    let (journal, _) = open(&disk);
+    disk.fail_syncs(1);
+    disk.fail_removes(1);
+    try_put(&journal, 1).unwrap_err();
+    assert_eq!(segments(&disk).len(), 1, "half a segment is left");
+    journal.resume(&key(0));
+    put(&journal, 2);
+    drop(journal);
+    let (journal, report) = open(&disk);
+    assert_eq!(report.damage, []);
+    assert_eq!(numbers(&journal, 0, View::Queue), [2]);
+}
+
+#[test]
+fn a_dead_segment_that_cannot_be_removed_goes_at_the_next_opening() {
+    let disk = SimDisk::default();
+    let (journal, _) = open(&disk);
+    let mut seqs = Vec::new();
+    while segments(&disk).len() < 3 {
+        seqs.push(put(&journal, seqs.len() as u64));
+    }
+    disk.fail_removes(u32::MAX);
+    journal.settle(&key(0), &seqs);
+    block_on(journal.flush()).unwrap();
+    drop(journal);
+    assert!(segments(&disk).len() >= 3);
+    disk.fail_removes(0);
+    let (journal, report) = open(&disk);
+    assert_eq!(report.damage, []);
+    assert_eq!(
+        numbers(&journal, 0, View::Queue),
+        [0; 0],
+        "nothing comes back"
+    );
+    drop(journal);
+    assert_eq!(segments(&disk).len(), 1);
+}

@@ -319,3 +319,45 @@ fn i07_a_power_cut_at_any_point_loses_nothing_that_was_acknowledged() {
         }
     }
 }
+
+#[test]
+fn i14_failing_disks_and_power_cuts_together_lose_nothing_that_was_acknowledged() {
+    let mut failures = 0;
+    let mut sealed = 0;
+    for seed in 0..300 {
+        let mut random = Random::new(seed);
+        let mut disk = SimDisk::default();
+        let mut model = Model::default();
+        for _ in 0..3 {
+            let (journal, report) = open(&disk);
+            assert!(report.is_clean(), "seed {seed}: {report:?}");
+            model.check(&journal, seed);
+            if random.one_in(2) {
+                disk.power_off_at(disk.operations() + 1 + random.below(200));
+            }
+            for _ in 0..random.below(40) {
+                match random.below(12) {
+                    0 => disk.fail_syncs(1 + random.below(3) as u32),
+                    1 => disk.fail_cuts(1),
+                    2 | 3 => disk.set_capacity(Some(disk.used() + random.below(9_000))),
+                    _ => disk.set_capacity(None),
+                }
+                model.burst(&journal, &mut random);
+                for binding in 0..BINDINGS {
+                    journal.resume(&key(binding));
+                }
+            }
+            let stats = journal.stats();
+            failures += stats.write_failures;
+            sealed += stats.sealed_segments;
+            if random.one_in(2) {
+                drop(journal);
+                disk = disk.copy();
+            } else {
+                disk = disk.after_power_cut(seed);
+            }
+        }
+    }
+    assert!(failures > 1_000, "only {failures} writes failed");
+    assert!(sealed > 300, "only {sealed} segments were sealed");
+}
