@@ -8,6 +8,7 @@
     reason = "a measurement that fails loudly, with numbers far below 2^52"
 )]
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
@@ -15,8 +16,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bridge_core::{
-    BindingKey, Destination, Message, MessageId, Name, Pending, Placement, ReadLimit, Seq, Store,
-    StoredMessage, Timestamp, Topic, View,
+    BindingKey, DeadLetterInfo, Destination, Message, MessageId, Move, Name, Pending, Placement,
+    ReadLimit, Reason, Seq, Store, StoredMessage, Timestamp, Topic, View,
 };
 use bridge_queue::{Journal, JournalOptions};
 use futures_executor::block_on;
@@ -52,16 +53,20 @@ fn open(folder: &Path) -> Journal {
     Journal::open(folder, JournalOptions::default()).unwrap().0
 }
 
-/// Puts `count` messages, `at_once` of them in flight.
-fn append(journal: &Journal, count: u64, at_once: u64) -> Duration {
+/// Puts `count` messages, `window` of them in flight.
+fn append(journal: &Journal, count: u64, window: usize) -> Duration {
     let start = Instant::now();
-    let mut number = 0;
-    while number < count {
-        let burst: Vec<_> = (0..at_once).map(|n| ask(journal, number + n)).collect();
-        for pending in burst {
-            block_on(pending).unwrap();
+    let mut open = VecDeque::with_capacity(window);
+    for number in 0..count {
+        if open.len() == window
+            && let Some(oldest) = open.pop_front()
+        {
+            block_on::<Pending<Seq>>(oldest).unwrap();
         }
-        number += at_once;
+        open.push_back(ask(journal, number));
+    }
+    for pending in open {
+        block_on(pending).unwrap();
     }
     start.elapsed()
 }
@@ -99,6 +104,80 @@ fn drain(journal: &Journal) -> (u64, Duration) {
     }
 }
 
+fn percentile(mut times: Vec<Duration>, percent: usize) -> Duration {
+    times.sort_unstable();
+    let at = times.len().saturating_sub(1) * percent / 100;
+    times.get(at).copied().unwrap_or_default()
+}
+
+/// How long one append takes, with 64 producers each of which waits for its own.
+fn latencies(journal: &Journal, each: u64) -> Vec<Duration> {
+    let produce = |_| {
+        let time = |number| {
+            let start = Instant::now();
+            block_on(ask(journal, number)).unwrap();
+            start.elapsed()
+        };
+        (0..each).map(time).collect::<Vec<_>>()
+    };
+    std::thread::scope(|scope| {
+        let producers: Vec<_> = (0..64).map(|n| scope.spawn(move || produce(n))).collect();
+        producers
+            .into_iter()
+            .flat_map(|producer| producer.join().unwrap())
+            .collect()
+    })
+}
+
+/// How long one append and fdatasync of 64 such messages takes.
+fn bare_latencies(folder: &Path, count: u64) -> Vec<Duration> {
+    let mut file = File::create(folder.join("bare")).unwrap();
+    let piece = vec![1; 64 * (PAYLOAD + 100)];
+    let time = |_| {
+        let start = Instant::now();
+        file.write_all(&piece).unwrap();
+        file.sync_data().unwrap();
+        start.elapsed()
+    };
+    (0..count).map(time).collect()
+}
+
+/// Written for each byte of message, at a depth of 1,000 and with one dead letter in 1,000 kept.
+fn amplification(journal: &Journal, messages: u64) -> f64 {
+    let mut waiting = VecDeque::new();
+    for number in (0..messages).step_by(250) {
+        let burst: Vec<_> = (0..250).map(|n| ask(journal, number + n)).collect();
+        waiting.extend(burst.into_iter().map(|pending| block_on(pending).unwrap()));
+        if number % 1000 == 0
+            && let Some(seq) = waiting.pop_front()
+        {
+            let change = Move::DeadLetter {
+                binding: key(),
+                seq,
+                info: DeadLetterInfo {
+                    reason: Reason::Expired,
+                    reason_string: None,
+                    first_refusal: Timestamp::default(),
+                    last_refusal: Timestamp::default(),
+                    attempts: 1,
+                },
+            };
+            block_on(journal.apply(change)).unwrap();
+        }
+        let done: Vec<Seq> = waiting
+            .drain(..waiting.len().saturating_sub(1000))
+            .collect();
+        journal.settle(&key(), &done);
+    }
+    block_on(journal.flush()).unwrap();
+    let stats = journal.stats();
+    println!(
+        "kept: {} segments, {} bytes copied",
+        stats.segments, stats.copied_bytes
+    );
+    stats.written_bytes as f64 / (messages * (PAYLOAD as u64 + 28)) as f64
+}
+
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("VmRSS:"));
@@ -120,15 +199,20 @@ fn main() {
         let mut ratios = Vec::new();
         let mut rates = Vec::new();
         for round in 0..rounds {
-            let count = at_once * 200;
             let place = folder.path().join(format!("{at_once}-{round}"));
-            let journal = open(&place);
-            append(&journal, at_once, at_once);
-            let before = journal.stats().written_bytes;
-            let ours = append(&journal, count, at_once);
-            let bytes = journal.stats().written_bytes - before;
+            let options = JournalOptions {
+                batch_records: at_once,
+                ..JournalOptions::default()
+            };
+            let (journal, _) = Journal::open(&place, options).unwrap();
+            append(&journal, 1000, 1000);
+            let before = journal.stats();
+            let count = 200 * at_once as u64;
+            let ours = append(&journal, count, 4 * at_once);
+            let after = journal.stats();
             drop(journal);
-            let bare = bare(folder.path(), bytes, 200);
+            let bytes = after.written_bytes - before.written_bytes;
+            let bare = bare(folder.path(), bytes, after.syncs - before.syncs);
             ratios.push(bare.as_secs_f64() / ours.as_secs_f64());
             rates.push(count as f64 / ours.as_secs_f64());
         }
@@ -138,9 +222,29 @@ fn main() {
             median(rates),
         );
     }
+    let journal = open(&folder.path().join("latency"));
+    let each = (messages / 64).min(500);
+    let (ours, bare) = (
+        latencies(&journal, each),
+        bare_latencies(folder.path(), each),
+    );
+    println!(
+        "one append, 64 producers: median {:?}, p99 {:?}; bare fdatasync: {:?}, {:?}",
+        percentile(ours.clone(), 50),
+        percentile(ours, 99),
+        percentile(bare.clone(), 50),
+        percentile(bare, 99),
+    );
+    drop(journal);
+    let journal = open(&folder.path().join("depth"));
+    println!(
+        "depth 1000, one dead letter in 1000 kept: write amplification {:.2}",
+        amplification(&journal, messages)
+    );
+    drop(journal);
     let place = folder.path().join("large");
     let journal = open(&place);
-    append(&journal, messages, 1024);
+    append(&journal, messages, 4096);
     let stats = journal.stats();
     let payload = messages * (PAYLOAD as u64 + 28);
     println!(
