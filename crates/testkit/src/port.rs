@@ -1,11 +1,15 @@
 //! Ports of 127.0.0.1 that stay ours while a broker is down.
 
 use std::fs::{File, OpenOptions, create_dir_all};
-use std::net::TcpListener;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::time::{Instant, sleep};
 
 /// Below the range from which Linux takes the ports of outgoing connections (32768 and up).
 const FIRST: u16 = 15_000;
@@ -39,7 +43,7 @@ impl PortLease {
             let step = NEXT.fetch_add(1, Ordering::Relaxed);
             let port = FIRST + spread.wrapping_add(step) % COUNT;
             if let Some(lock) = lock(&folder, port)
-                && TcpListener::bind(("127.0.0.1", port)).is_ok()
+                && bind(port).is_ok()
             {
                 return Self { port, _lock: lock };
             }
@@ -50,6 +54,37 @@ impl PortLease {
     /// The port.
     pub const fn port(&self) -> u16 {
         self.port
+    }
+}
+
+/// A socket that is bound and does not listen.
+///
+/// A listener would do for a look at whether a port is free, but a process that is forked at that
+/// moment holds a copy of it until it executes its program, and for so long nobody could listen.
+fn bind(port: u16) -> io::Result<TcpSocket> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
+    Ok(socket)
+}
+
+/// Listens at a leased port. A copy of an earlier listener may live for a moment in a process that
+/// is just being forked: that is waited for.
+///
+/// # Panics
+/// When the port cannot be bound all the same.
+pub(crate) async fn listen(lease: &PortLease) -> TcpListener {
+    let end = Instant::now() + Duration::from_secs(10);
+    loop {
+        match bind(lease.port()).and_then(|socket| socket.listen(1_024)) {
+            Ok(listener) => return listener,
+            Err(error) => assert!(
+                error.kind() == io::ErrorKind::AddrInUse && Instant::now() < end,
+                "the leased port {} cannot be bound: {error}",
+                lease.port()
+            ),
+        }
+        sleep(Duration::from_millis(5)).await;
     }
 }
 

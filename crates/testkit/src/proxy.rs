@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::port::PortLease;
+use crate::port::{self, PortLease};
 
 /// How a connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,9 +135,7 @@ impl Proxy {
         if self.acceptor.is_some() {
             return;
         }
-        let listener = TcpListener::bind(("127.0.0.1", self.port()))
-            .await
-            .expect("the leased port can be bound");
+        let listener = port::listen(&self.lease).await;
         let shared = Arc::clone(&self.shared);
         self.acceptor = Some(tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {

@@ -14,7 +14,7 @@ pub use behaviour::{Behaviour, ReceivedPublish, Reply};
 pub use connection::BrokerConnection;
 
 use crate::codec::{Connect, Packet};
-use crate::port::PortLease;
+use crate::port::{self, PortLease};
 use crate::socket::Socket;
 
 /// A scripted MQTT 5 broker on 127.0.0.1; everything it holds is closed on drop.
@@ -50,9 +50,7 @@ impl ScriptedBroker {
         F: Future<Output = ()> + Send + 'static,
     {
         let lease = PortLease::take();
-        let listener = TcpListener::bind(("127.0.0.1", lease.port()))
-            .await
-            .expect("the leased port can be bound");
+        let listener = port::listen(&lease).await;
         let shared = Arc::new(Shared::default());
         let acceptor = tokio::spawn(serve(listener, Arc::clone(&shared), script));
         Self {

@@ -101,6 +101,22 @@ async fn every_qos_and_every_payload_crosses() {
 }
 
 #[tokio::test]
+async fn messages_of_qos_2_cross_once_and_in_order() {
+    let sent: Vec<_> = (0..500)
+        .map(|n| Publish::new("t", n.to_string()).qos(2))
+        .collect();
+    let arrived = cross(&sent).await;
+    assert!(arrived.iter().all(|message| message.qos == 2));
+    let payloads = |messages: &[Publish]| -> Vec<_> {
+        messages
+            .iter()
+            .map(|message| message.payload.clone())
+            .collect()
+    };
+    assert_eq!(payloads(&arrived), payloads(&sent));
+}
+
+#[tokio::test]
 async fn long_and_unusual_topics_cross() {
     // 65,535 bytes is the most that a topic can have; Mosquitto takes 200 levels.
     let long = format!("long/{}", "ä/".repeat(190)) + &"ö".repeat(32_000);
