@@ -1,5 +1,10 @@
 //! What README and book show is true: their configurations are accepted, their commands exist.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test says what it expects by unwrapping it"
+)]
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -30,8 +35,11 @@ fn blocks(text: &str, language: &str) -> Vec<String> {
     let mut lines = text.lines();
     while let Some(line) = lines.next() {
         if line.trim() == format!("```{language}") {
-            let block = lines.by_ref().take_while(|line| line.trim() != "```");
-            blocks.push(block.map(|line| format!("{line}\n")).collect());
+            let block: Vec<&str> = lines
+                .by_ref()
+                .take_while(|line| line.trim() != "```")
+                .collect();
+            blocks.push(block.join("\n") + "\n");
         }
     }
     blocks

@@ -78,7 +78,7 @@ pub enum OpenError {
         known: u16,
     },
     /// The operating system failed.
-    #[error("cannot {action} {}: {source}", place.display())]
+    #[error("cannot {action} {}", place.display())]
     Io {
         /// What was being done.
         action: &'static str,

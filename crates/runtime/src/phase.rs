@@ -160,11 +160,11 @@ mod tests {
     #[test]
     fn every_state_answers_every_event() {
         use Event::{Drained, LinkDown, LinkUp, Queued, Resolved, Tick, Unanswered};
-        let events = [
-            LinkUp, LinkDown, Unanswered, REFUSED, Resolved, Drained, Tick,
+        const EVENTS: [Event; 8] = [
+            LinkUp, LinkDown, Unanswered, REFUSED, Resolved, Drained, Tick, Queued,
         ];
         let (down, replaying, live) = (Phase::LinkDown, Phase::Replaying, Phase::Live);
-        for (phase, expected) in [
+        let table: [(Phase, [Phase; EVENTS.len()]); 7] = [
             (down, [replaying, down, down, down, down, down, down, down]),
             (
                 replaying,
@@ -237,8 +237,9 @@ mod tests {
                     replaying, down, BLOCKED, BLOCKED, BLOCKED, BLOCKED, BLOCKED, BLOCKED,
                 ],
             ),
-        ] {
-            for (event, expected) in events.into_iter().zip(expected) {
+        ];
+        for (phase, row) in table {
+            for (event, expected) in EVENTS.into_iter().zip(row) {
                 assert_eq!(
                     phase.on_event(event, NOW),
                     expected,

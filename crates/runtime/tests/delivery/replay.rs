@@ -178,7 +178,7 @@ async fn a_message_that_expires_in_the_queue_goes_by_policy() {
         .source
         .arrive_with("t", |message| message.properties.message_expiry = Some(1));
     fixture.source.arrive_with("t", |message| {
-        message.properties.message_expiry = Some(1_000)
+        message.properties.message_expiry = Some(1_000);
     });
     fixture.acknowledges(2).await;
     // The wait itself is what is tested: the interval has to pass.
