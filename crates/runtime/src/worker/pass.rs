@@ -17,6 +17,8 @@ pub(super) struct Pass {
     /// Entries that were read and not yet sent.
     ahead: VecDeque<Seated>,
     reading: Option<Pending<Vec<Seated>>>,
+    /// Entries that left the queue while a read was under way, which may still bring them.
+    gone: BTreeSet<Seq>,
     /// Up to where the queue was read.
     read_to: Option<Seq>,
     /// Up to where the queue was sent.
@@ -62,12 +64,14 @@ impl Pass {
             None => pending().await,
         };
         self.reading = None;
+        let gone = std::mem::take(&mut self.gone);
         let entries = result?;
         self.exhausted = entries.is_empty() && !self.rung;
         if let Some(last) = entries.last() {
             self.read_to = Some(last.seq);
         }
-        self.ahead.extend(entries);
+        let still_there = |entry: &Seated| !gone.contains(&entry.seq);
+        self.ahead.extend(entries.into_iter().filter(still_there));
         Ok(())
     }
 
@@ -92,9 +96,12 @@ impl Pass {
         self.sent_to
     }
 
-    /// The entry was dropped from the queue.
+    /// The entry is no longer in the queue, and not to be sent.
     pub(super) fn forget(&mut self, seq: Seq) {
         self.ahead.retain(|entry| entry.seq != seq);
+        if self.reading.is_some() {
+            self.gone.insert(seq);
+        }
     }
 
     /// The entry is on its way to the dead letters, until [`Pass::has_left`].
@@ -106,8 +113,10 @@ impl Pass {
         self.leaving.contains(&seq)
     }
 
+    /// The entry is among the dead letters.
     pub(super) fn has_left(&mut self, seq: Seq) {
         self.leaving.remove(&seq);
+        self.forget(seq);
     }
 
     /// Remembers an entry that cannot be read. Says whether it is the first time in this pass.
@@ -119,5 +128,52 @@ impl Pass {
     pub(super) fn is_over(&self, usage: &Usage) -> bool {
         let known = self.leaving.len() + self.unreadable.len();
         self.reading.is_none() && usage.queue.entries <= known as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+
+    use super::*;
+
+    fn entries(numbers: &[u64]) -> Vec<Seated> {
+        let entry = |number: &u64| Seated {
+            seq: Seq::new(*number),
+            message: Err(StoreError::Closed),
+            deferred: None,
+            dead_letter: None,
+        };
+        numbers.iter().map(entry).collect()
+    }
+
+    fn sent(pass: &mut Pass) -> Vec<u64> {
+        std::iter::from_fn(|| pass.next())
+            .map(|entry| entry.seq.get())
+            .collect()
+    }
+
+    #[tokio::test]
+    async fn i24_what_is_dropped_while_it_is_being_read_is_not_sent_as_well() {
+        let mut pass = Pass {
+            reading: Some(Box::pin(ready(Ok(entries(&[1, 2, 3]))))),
+            ..Pass::default()
+        };
+        pass.forget(Seq::new(1));
+        pass.read().await.unwrap();
+        assert_eq!(sent(&mut pass), [2, 3]);
+    }
+
+    #[tokio::test]
+    async fn i09_what_becomes_a_dead_letter_after_it_was_read_again_is_not_sent_as_well() {
+        let mut pass = Pass::default();
+        pass.leaves(Seq::new(1));
+        pass.leaves(Seq::new(2));
+        pass.rewind();
+        pass.reading = Some(Box::pin(ready(Ok(entries(&[1, 2, 3])))));
+        pass.has_left(Seq::new(1));
+        pass.read().await.unwrap();
+        pass.has_left(Seq::new(2));
+        assert_eq!(sent(&mut pass), [3]);
     }
 }
