@@ -198,7 +198,9 @@ impl Worker<'_> {
                 job.token.leave();
             }
         }
-        if self.context.stopping.is_cancelled() && self.phase != Phase::Live {
+        // What is being recalled goes before what waits: it is older.
+        let in_order = !matches!(self.phase, Phase::Live | Phase::Recalling { .. });
+        if self.context.stopping.is_cancelled() && in_order {
             self.put_away();
         }
     }

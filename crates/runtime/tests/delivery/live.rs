@@ -1,7 +1,10 @@
+use std::time::Duration;
+
 use bridge_core::View;
 use bridge_runtime::{DeliveryMode, OnExpired, RetainPolicy};
+use futures_util::FutureExt;
 
-use crate::fixture::{Reply, Setup, key, wait_until};
+use crate::fixture::{Fixture, Reply, Setup, key, wait_until};
 
 fn numbers(range: std::ops::Range<u64>) -> Vec<u64> {
     range.collect()
@@ -181,4 +184,38 @@ async fn case_14_equal_payloads_are_never_taken_for_a_loop() {
             .iter()
             .all(|m| &*m.payload == b"0123456789" && !m.retain)
     );
+}
+
+#[tokio::test]
+async fn a_stop_stores_what_is_recalled_before_what_came_after_it() {
+    let fixture = Setup::new(DeliveryMode::StoreAndForward).start();
+    fixture.go_live().await;
+    fixture.sink().policy(|message| match &*message.payload {
+        b"0" => Reply::Hold,
+        _ => Reply::Refuse(0x97),
+    });
+    fixture.source.arrive_many(2, "t");
+    fixture.is_in(0, "recalling").await;
+    fixture.source.arrive_many(2, "t");
+    wait_until("they wait", || fixture.binding(0).open == 4).await;
+
+    let Fixture {
+        runtime,
+        sinks,
+        store,
+        data,
+        ..
+    } = fixture;
+    let mut stop = Box::pin(runtime.shutdown(Duration::from_secs(5)));
+    for _ in 0..100 {
+        assert!((&mut stop).now_or_never().is_none(), "0 is unanswered");
+        tokio::task::yield_now().await;
+    }
+    sinks[0].release();
+    assert_eq!(stop.await.unwrap().unsettled, 0);
+    drop(store);
+
+    let next = Setup::new(DeliveryMode::StoreAndForward).data(data).start();
+    next.go_live().await;
+    assert_eq!(next.sink().accepted(), [1, 2, 3]);
 }
