@@ -106,7 +106,8 @@ pub struct BindingStatus {
 /// How a runtime ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stopped {
-    /// Messages that had not settled in time; they are still at their sources.
+    /// Messages that were under way or had not settled when time was up; they are still at their
+    /// sources, or in the store where they came from the queue.
     pub unsettled: u64,
 }
 
@@ -288,7 +289,7 @@ impl Runtime {
             );
             self.workers.shutdown().await;
         }
-        self.overview.store.flush().await?;
+        let flushed = self.overview.store.flush().await;
         self.puts.close();
         // Puts that the store has not answered by now are answered by its end.
         let _ = tokio::time::timeout(drain, self.puts.wait()).await;
@@ -298,6 +299,6 @@ impl Runtime {
         for (source, _) in self.overview.sources.values() {
             source.close().await;
         }
-        Ok(Stopped { unsettled })
+        flushed.map(|()| Stopped { unsettled })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -152,6 +152,7 @@ type Policy = Box<dyn FnMut(&Message) -> Reply + Send>;
 pub(crate) struct TestSink {
     link: watch::Sender<Link>,
     state: Mutex<SinkState>,
+    pub(crate) closed: AtomicBool,
 }
 
 struct SinkState {
@@ -177,6 +178,7 @@ impl TestSink {
     fn new() -> Self {
         Self {
             link: watch::Sender::new(Link::Down),
+            closed: AtomicBool::new(false),
             state: Mutex::new(SinkState {
                 policy: Box::new(|_| Reply::Accept),
                 held: VecDeque::new(),
@@ -294,6 +296,7 @@ impl Sink for TestSink {
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
+        self.closed.store(true, Ordering::SeqCst);
         Box::pin(async {})
     }
 }
@@ -370,6 +373,9 @@ impl Store for SwitchedStore {
         self.journal.bindings()
     }
     fn flush(&self) -> Pending<()> {
+        if *self.failing.lock().unwrap() {
+            return full();
+        }
         self.journal.flush()
     }
 }

@@ -219,3 +219,14 @@ async fn a_stop_stores_what_is_recalled_before_what_came_after_it() {
     next.go_live().await;
     assert_eq!(next.sink().accepted(), [1, 2, 3]);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_says_goodbye_also_when_the_store_fails() {
+    let fixture = Setup::new(DeliveryMode::StoreAndForward).start();
+    fixture.go_live().await;
+    fixture.store.fail(true);
+    let stopped = fixture.runtime.shutdown(Duration::from_secs(5)).await;
+    assert!(stopped.is_err(), "{stopped:?}");
+    let closed = &fixture.sinks[0].closed;
+    assert!(closed.load(std::sync::atomic::Ordering::SeqCst));
+}
