@@ -133,7 +133,8 @@ impl Metrics {
             dead_letters: gauge("dead_letters", "Dead letters that are kept.", &BINDING)?,
             in_progress: gauge(
                 "in_progress",
-                "Messages that a binding was given and that have not settled there.",
+                "Messages that are under way to the destination, those from the queue too, or that have \
+                 not settled.",
                 &BINDING,
             )?,
             carried_over: gauge(
