@@ -144,8 +144,10 @@ impl Service {
         let stopped = self.runtime.shutdown(self.drain_timeout).await;
         if let Some(monitor) = self.monitor {
             monitor.stop.cancel();
-            // A listener that ended by itself has said so in `failed`.
-            let _ = tokio::time::timeout(Duration::from_secs(1), monitor.task).await;
+            // A listener that ended by itself has said so in `failed`, and a task's end is told once.
+            if !monitor.task.is_finished() {
+                let _ = tokio::time::timeout(Duration::from_secs(1), monitor.task).await;
+            }
         }
         let journal = self.journal;
         tokio::task::spawn_blocking(move || journal.close())
