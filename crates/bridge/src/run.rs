@@ -13,7 +13,10 @@ pub(crate) fn run(config: Config) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("cannot start the threads of the service")?;
-    runtime.block_on(serve(config))
+    let ended = runtime.block_on(serve(config));
+    // Whoever stops at once does not wait for a disk that does not answer.
+    runtime.shutdown_background();
+    ended
 }
 
 async fn serve(config: Config) -> anyhow::Result<()> {
