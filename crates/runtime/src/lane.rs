@@ -74,6 +74,8 @@ struct State {
     next_put: u64,
     /// How often in a row the store failed; what is held waits for the worker's retry meanwhile.
     failures: u32,
+    /// Whether it is in the log that the store fails, and not yet that it works again.
+    told: bool,
     /// How the worker stands, for those who ask.
     phase: Phase,
     /// Jobs that the worker has taken and not settled.
@@ -136,6 +138,7 @@ impl Lane {
                 failed: BTreeMap::new(),
                 next_put: 0,
                 failures: 0,
+                told: false,
                 phase: Phase::LinkDown,
                 taken: 0,
             }),
@@ -345,7 +348,8 @@ impl Lane {
         state.outstanding -= 1;
         let settled = match result {
             Ok(_) => {
-                if state.failures > 0 {
+                if state.told && state.failed.is_empty() {
+                    state.told = false;
                     info!(event = "store_recovered", binding = %self.key, "storing again");
                 }
                 state.failures = 0;
@@ -361,7 +365,9 @@ impl Lane {
                     // What has come since was to follow the queue: it lines up behind this one.
                     state.line_up();
                 }
-                if state.failures == 0 && *failure != StoreError::Behind {
+                if !state.told && *failure != StoreError::Behind {
+                    // Once, though all that was outstanding fails with it.
+                    state.told = true;
                     error!(
                         event = "store_failed",
                         binding = %self.key,
