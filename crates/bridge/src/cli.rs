@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use bridge_core::{Name, Topic};
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
@@ -88,10 +89,12 @@ const DEFAULT_CONFIG: &str = "/etc/bridge/bridge.yaml";
 /// The file, as an argument or as an option.
 #[derive(Debug, Args)]
 struct ConfigFile {
-    /// The configuration file [env: `BRIDGE_CONFIG`] [default: /etc/bridge/bridge.yaml]
-    #[arg(value_name = "FILE")]
+    #[arg(
+        value_name = "FILE",
+        help = "The configuration file [env: BRIDGE_CONFIG=] [default: /etc/bridge/bridge.yaml]"
+    )]
     file: Option<PathBuf>,
-    /// The same as an option
+    /// The configuration file, given as an option
     #[arg(long, value_name = "FILE", conflicts_with = "file")]
     config: Option<PathBuf>,
 }
@@ -224,7 +227,8 @@ fn explain(
     {
         anyhow::bail!("there is no session `{session}` in {}", path.display());
     }
-    let topic = Topic::parse(topic)?;
+    let topic = Topic::parse(topic)
+        .with_context(|| format!("`{topic}` is not the topic of one message"))?;
     let explanation = Explanation::of(&config, &topic, session);
     if json {
         print(&pretty(&explanation.to_json()))?;

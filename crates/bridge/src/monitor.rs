@@ -1,5 +1,7 @@
 //! The monitor listener: liveness, readiness and metrics, without secrets and without a login.
 
+mod bounded;
+
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,6 +17,8 @@ use bridge_runtime::Status;
 use prometheus::{Encoder, TextEncoder};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+
+use self::bounded::Bounded;
 
 /// What the listener shows of the service behind it.
 pub(crate) trait Observed: Send + Sync + 'static {
@@ -53,7 +57,7 @@ impl Monitor {
             .route("/readyz", get(readyz))
             .route("/metrics", get(metrics))
             .with_state(observed);
-        axum::serve(self.0, routes)
+        axum::serve(Bounded::new(self.0), routes)
             .with_graceful_shutdown(stop.cancelled_owned())
             .await
     }

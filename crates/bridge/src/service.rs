@@ -128,7 +128,7 @@ impl Service {
             }
         };
         tokio::select! {
-            failure = self.runtime.failed() => anyhow!(failure).context("a task of a route failed"),
+            failure = self.runtime.failed() => failure.into(),
             ended = listening => match ended {
                 Ok(Ok(())) => anyhow!("the monitor listener ended"),
                 Ok(Err(failure)) => anyhow!(failure).context("the monitor listener failed"),

@@ -298,6 +298,12 @@ pub enum StoreError {
         /// The store's bound in bytes.
         maximum: u64,
     },
+    /// The disk does not answer.
+    #[error("the disk has not answered for {after:?}")]
+    Unanswered {
+        /// For how long it was waited.
+        after: Duration,
+    },
     /// The store has been closed.
     #[error("the store is closed")]
     Closed,

@@ -88,10 +88,16 @@ pub(crate) struct Intake {
 }
 
 impl Intake {
-    /// Takes messages until the source is closed or `stopping` is cancelled.
+    /// Takes messages until the source is closed or `stopping` is cancelled, and says whose
+    /// intake it was.
     ///
     /// What is not taken stays with the source, and so does what is taken and never settles.
-    pub(crate) async fn run(self, stopping: CancellationToken) {
+    pub(crate) async fn run(self, stopping: CancellationToken) -> Name {
+        self.serve(stopping).await;
+        self.session
+    }
+
+    async fn serve(&self, stopping: CancellationToken) {
         loop {
             let delivery = tokio::select! {
                 biased;

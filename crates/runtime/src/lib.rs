@@ -21,7 +21,7 @@ mod spec;
 mod worker;
 
 pub use intake::subscriptions_of;
-pub use runtime::{BindingStatus, Overview, Parts, Runtime, StartError, Status, Stopped};
+pub use runtime::{BindingStatus, Failure, Overview, Parts, Runtime, StartError, Status, Stopped};
 pub use spec::{
     BindingSpec, DeliveryMode, OnExpired, OnFull, QueueBounds, RetainPolicy, RouteSpec,
 };

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bridge_core::{
     Backoff, BindingKey, Clock, Name, Sink, Source, SourceState, Store, StoreError, Usage,
 };
+use futures_util::future::join_all;
 use prometheus::Registry;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -19,6 +20,9 @@ use crate::intake::{Intake, Router, UNSETTLED_KIB};
 use crate::lane::Lane;
 use crate::metrics::Metrics;
 use crate::worker::{self, Context};
+
+/// How long a stop waits for the store to make durable what it has.
+const FLUSH: Duration = Duration::from_secs(10);
 
 /// What a runtime is made of.
 #[derive(Debug)]
@@ -55,6 +59,20 @@ pub enum StartError {
     Metrics(#[from] prometheus::Error),
 }
 
+/// What no part of a runtime does by design.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// A source that was not closed has ended.
+    #[error("the session {session} ended by itself and delivers nothing any more")]
+    SourceEnded {
+        /// The session.
+        session: Name,
+    },
+    /// A task has panicked.
+    #[error("a task of a route failed")]
+    Task(#[source] tokio::task::JoinError),
+}
+
 /// A look at running routes; it stays good while they stop.
 #[derive(Debug, Clone)]
 pub struct Overview {
@@ -70,7 +88,7 @@ pub struct Overview {
 #[derive(Debug)]
 pub struct Runtime {
     overview: Overview,
-    intakes: JoinSet<()>,
+    intakes: JoinSet<Name>,
     workers: JoinSet<()>,
     puts: TaskTracker,
     stop_intake: CancellationToken,
@@ -242,15 +260,17 @@ impl Runtime {
     }
 
     /// Ends when a task of the runtime has failed, which no task does by design.
-    pub async fn failed(&mut self) -> tokio::task::JoinError {
+    pub async fn failed(&mut self) -> Failure {
         loop {
-            let ended = tokio::select! {
-                Some(ended) = self.intakes.join_next() => ended,
-                Some(ended) = self.workers.join_next() => ended,
+            tokio::select! {
+                Some(ended) = self.intakes.join_next() => return match ended {
+                    Ok(session) => Failure::SourceEnded { session },
+                    Err(failure) => Failure::Task(failure),
+                },
+                Some(ended) = self.workers.join_next() => if let Err(failure) = ended {
+                    return Failure::Task(failure);
+                },
                 else => std::future::pending().await,
-            };
-            if let Err(failure) = ended {
-                return failure;
             }
         }
     }
@@ -263,7 +283,11 @@ impl Runtime {
             "no more messages are taken in; what is under way settles"
         );
         self.stop_intake.cancel();
-        while self.intakes.join_next().await.is_some() {}
+        while let Some(ended) = self.intakes.join_next().await {
+            if let Err(failure) = ended {
+                error!(event = "intake_failed", error = %failure);
+            }
+        }
         self.stop_workers.cancel();
         for lane in &self.overview.lanes {
             lane.wake.notify_one();
@@ -289,16 +313,17 @@ impl Runtime {
             );
             self.workers.shutdown().await;
         }
-        let flushed = self.overview.store.flush().await;
+        // A disk that does not answer is not waited for: what it has not got is with the sources.
+        let flush = tokio::time::timeout(FLUSH, self.overview.store.flush());
+        let flushed = flush
+            .await
+            .unwrap_or(Err(StoreError::Unanswered { after: FLUSH }));
         self.puts.close();
         // Puts that the store has not answered by now are answered by its end.
-        let _ = tokio::time::timeout(drain, self.puts.wait()).await;
-        for sink in self.overview.sinks.values() {
-            sink.close().await;
-        }
-        for (source, _) in self.overview.sources.values() {
-            source.close().await;
-        }
+        let _ = tokio::time::timeout(FLUSH, self.puts.wait()).await;
+        join_all(self.overview.sinks.values().map(|sink| sink.close())).await;
+        let sources = self.overview.sources.values();
+        join_all(sources.map(|(source, _)| source.close())).await;
         flushed.map(|()| Stopped { unsettled })
     }
 }

@@ -205,13 +205,23 @@ impl Shared {
 }
 
 async fn run(shared: Arc<Shared>, mut lifecycle: Lifecycle, cancel: CancellationToken) {
+    let _over = Over(Arc::clone(&shared));
     connect_and_serve(&shared, &mut lifecycle, &cancel).await;
-    shared.state.set(SourceState::Down);
-    if shared.keep().is_some() {
-        // The broker keeps them; handed out now, their acknowledgements would come too late.
-        shared.inbox.forget_acknowledgeable();
+}
+
+/// Tells who waits for messages that the session is over, also when its task panics.
+struct Over(Arc<Shared>);
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        let Self(shared) = self;
+        shared.state.set(SourceState::Down);
+        if shared.keep().is_some() {
+            // The broker keeps them; handed out now, their acknowledgements would come too late.
+            shared.inbox.forget_acknowledgeable();
+        }
+        shared.inbox.close();
     }
-    shared.inbox.close();
 }
 
 async fn connect_and_serve(

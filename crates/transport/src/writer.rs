@@ -158,7 +158,17 @@ impl Shared {
     }
 }
 
+/// Takes the link down when the session's task ends, also by a panic.
+struct Over(Arc<Shared>);
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        live::take_down(&self.0.link, &self.0.live);
+    }
+}
+
 async fn run(shared: Arc<Shared>, mut lifecycle: Lifecycle, cancel: CancellationToken) {
+    let _over = Over(Arc::clone(&shared));
     loop {
         let in_flight = Arc::new(InFlight::new(Arc::clone(&shared.clock)));
         let client_id = lifecycle.client_id().to_owned();
