@@ -12,6 +12,8 @@ use crate::OpenError;
 #[derive(Debug)]
 pub(crate) struct FolderLock {
     _file: File,
+    /// The folder itself, so that a lock file that someone deletes lets no second process in.
+    _folder: Option<File>,
 }
 
 impl FolderLock {
@@ -28,9 +30,11 @@ impl FolderLock {
             .truncate(false)
             .open(path)
             .map_err(failed)?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
+        // Some network file systems lock no folders: then the lock file has to do.
+        let folder = path.parent().and_then(|folder| File::open(folder).ok());
+        let of_folder = folder.as_ref().map(lock);
+        match [lock(&file), of_folder.unwrap_or(Ok(()))] {
+            [Err(rustix::io::Errno::WOULDBLOCK), _] | [_, Err(rustix::io::Errno::WOULDBLOCK)] => {
                 let mut holder = String::new();
                 // Who it is, is only a help: the error stands without it.
                 let known = Read::by_ref(&mut file)
@@ -47,7 +51,8 @@ impl FolderLock {
                     },
                 });
             }
-            Err(errno) => return Err(failed(errno.into())),
+            [Err(errno), _] => return Err(failed(errno.into())),
+            [Ok(()), _] => {}
         }
         let host = hostname::get().map_or_else(
             |_| "an unnamed host".to_owned(),
@@ -58,8 +63,15 @@ impl FolderLock {
             .and_then(|()| file.seek(SeekFrom::Start(0)))
             .and_then(|_| file.write_all(holder.as_bytes()))
             .map_err(failed)?;
-        Ok(Self { _file: file })
+        Ok(Self {
+            _file: file,
+            _folder: folder,
+        })
     }
+}
+
+fn lock(file: &File) -> rustix::io::Result<()> {
+    flock(file, FlockOperation::NonBlockingLockExclusive)
 }
 
 #[cfg(test)]
@@ -76,5 +88,18 @@ mod tests {
         assert!(second.contains(&holder), "{second}");
         drop(first);
         FolderLock::take(&path).unwrap();
+    }
+
+    #[test]
+    fn a_lock_file_that_is_deleted_lets_no_second_process_in() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let _first = FolderLock::take(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let second = FolderLock::take(&path);
+        assert!(
+            matches!(second, Err(OpenError::Locked { .. })),
+            "{second:?}"
+        );
     }
 }
