@@ -161,6 +161,8 @@ impl Worker<'_> {
             let Some(item) = self.next_item() else { break };
             self.offer(item);
         }
+        // What an offer has brought about need not wait for something else to happen.
+        self.settle_the_past();
         self.read_ahead();
         let taken = self.lost.len()
             + self.burials.len()
@@ -305,6 +307,15 @@ impl Worker<'_> {
     }
 
     fn offer(&mut self, item: Item) {
+        let link = self.sink.link();
+        if link.is_up() && link != self.link {
+            // A new connection that was not heard of yet: what the old one carried is lost, and
+            // goes before this message.
+            self.link = link;
+            self.keep(item);
+            self.on(Event::Unanswered);
+            return;
+        }
         let Link::Up { limits, .. } = self.link else {
             self.keep(item);
             self.on(Event::LinkDown);
