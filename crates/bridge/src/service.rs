@@ -44,11 +44,11 @@ impl Service {
     /// What can be wrong is found before the first message is taken: a port in use, a data folder
     /// that another process holds.
     pub(crate) async fn start(config: Config) -> anyhow::Result<Self> {
+        let (journal, lost_records) = open_journal(&config).await?;
         let monitor = match config.monitor {
             Some(address) => Some(Monitor::bind(address).await?),
             None => None,
         };
-        let (journal, lost_records) = open_journal(&config).await?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let registry = Registry::new();
         let readers = start_readers(&config, &clock);
@@ -202,7 +202,15 @@ async fn open_journal(config: &Config) -> anyhow::Result<(Arc<Journal>, u64)> {
     };
     let data_dir = config.data_dir.clone();
     let opened = tokio::task::spawn_blocking(move || Journal::open(&data_dir, options));
-    let (journal, report) = opened.await.context("opening the journal")??;
+    let (journal, report) = opened
+        .await
+        .context("opening the journal")?
+        .with_context(|| {
+            format!(
+                "cannot use the folder {} (data_dir)",
+                config.data_dir.display()
+            )
+        })?;
     Ok((Arc::new(journal), report.lost_records()))
 }
 
