@@ -11,6 +11,8 @@ use std::time::Duration;
 use bridge_core::{Limits, QoS, ReasonCode};
 use rumqttc::mqttbytes::v5::{ConnAck, ConnectProperties, Packet};
 use rumqttc::{AckMode, AsyncClient, Broker, ConnectionError, Event, EventLoop, MqttOptions};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::timeout;
@@ -162,7 +164,11 @@ impl Connection {
             })
             .await;
         }
+        let socket = self.driver.witness.let_go();
         self.abandon().await;
+        if let Some(socket) = socket {
+            heard_out(socket).await;
+        }
     }
 
     /// Drops the connection, and ends when nothing of it is left.
@@ -170,6 +176,22 @@ impl Connection {
         self.driver.task.abort();
         self.driver.is_over().await;
     }
+}
+
+/// Waits until the broker has closed its side, which says that it has read everything.
+///
+/// A socket that is closed while something in it is unread is reset, and a broker that is reset
+/// forgets what it has not read: acknowledgements, and the goodbye.
+async fn heard_out(socket: std::net::TcpStream) {
+    // An error says that it is over as well as the end does; a broker that goes on sending is
+    // not listened to for ever.
+    let _ = timeout(GOODBYE, async {
+        let mut socket = TcpStream::from_std(socket)?;
+        let mut unread = vec![0; 64 * 1024];
+        while socket.read(&mut unread).await? > 0 {}
+        std::io::Result::Ok(())
+    })
+    .await;
 }
 
 /// The task that polls. Dropped, it takes the event loop with it.
@@ -213,6 +235,7 @@ impl Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         self.task.abort();
+        drop(self.witness.let_go());
     }
 }
 
@@ -300,7 +323,9 @@ fn options(
         let (address, rules) = (address.clone(), rules.clone());
         let (marker, witness) = (marker.clone(), Arc::clone(&witness));
         async move {
-            let stream = dial::tcp(&address, within).await?;
+            let stream = dial::tcp(&address, within).await?.into_std()?;
+            witness.hold(stream.try_clone()?);
+            let stream = TcpStream::from_std(stream)?;
             Ok(Guarded::new(stream, rules, marker, witness))
         }
     });

@@ -1,5 +1,6 @@
 //! What the guard has seen of one connection.
 
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -15,6 +16,8 @@ pub(crate) struct Witness {
     write_failed: AtomicBool,
     connack: Mutex<Option<Said>>,
     disconnect: Mutex<Option<Said>>,
+    /// The socket once more, for a goodbye that waits until the broker has read it.
+    socket: Mutex<Option<TcpStream>>,
 }
 
 impl Witness {
@@ -36,6 +39,16 @@ impl Witness {
     /// The reason code of the broker's DISCONNECT, if one has come.
     pub(crate) fn disconnect(&self) -> Option<Said> {
         lock(&self.disconnect).clone()
+    }
+
+    /// Keeps the socket open beyond the client, until [`Witness::let_go`].
+    pub(crate) fn hold(&self, socket: TcpStream) {
+        *lock(&self.socket) = Some(socket);
+    }
+
+    /// Hands back what was held.
+    pub(crate) fn let_go(&self) -> Option<TcpStream> {
+        lock(&self.socket).take()
     }
 
     pub(super) fn publish_begun(&self) {
