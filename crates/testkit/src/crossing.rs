@@ -32,7 +32,7 @@ pub enum Disturbance {
     /// The source is restarted, twice; it keeps sessions and messages on disk.
     SourceRestarted,
     /// The bridge is stopped in order (SIGTERM) and started again so often, while the source goes
-    /// on. Nothing comes twice for that.
+    /// on.
     BridgeRestarted {
         /// How often.
         rounds: u32,

@@ -10,13 +10,13 @@ mod receiving;
 mod subscribing;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bridge_core::{Backoff, BoxFuture, Clock, Delivery, Source, SourceState, Subscription};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
@@ -234,6 +234,7 @@ async fn connect_and_serve(
     loop {
         let first = lifecycle.next_epoch() == 1;
         let left = Arc::new(Notify::new());
+        let owed = OnceLock::new();
         let opening = async {
             shared.inbox.at_most(room).await;
             let purpose = Purpose::Read {
@@ -247,7 +248,8 @@ async fn connect_and_serve(
                     Arc::clone(&shared.counters),
                     Arc::clone(&left),
                 );
-                Receiving::new(Arc::clone(shared), Arc::new(acks), marker, first)
+                let acks = owed.get_or_init(|| Arc::new(acks));
+                Receiving::new(Arc::clone(shared), Arc::clone(acks), marker, first)
             })
             .await
         };
@@ -258,7 +260,7 @@ async fn connect_and_serve(
         let delay = match opened {
             Ok(connection) => {
                 lifecycle.connected(&connection.welcome);
-                let ending = serve(shared, connection, &left, cancel).await;
+                let ending = serve(shared, connection, &left, owed.get(), cancel).await;
                 lifecycle.ended(&ending)
             }
             Err(ending) => lifecycle.failed(&ending),
@@ -275,6 +277,7 @@ async fn serve(
     shared: &Arc<Shared>,
     mut connection: Connection,
     left: &Notify,
+    owed: Option<&Arc<Acks>>,
     cancel: &CancellationToken,
 ) -> Ending {
     let client = connection.client.clone();
@@ -294,12 +297,27 @@ async fn serve(
             ending
         }
         () = again => {
+            handed_over(owed).await;
             connection.goodbye().await;
             Ending::Closed
         }
         () = cancel.cancelled() => {
+            handed_over(owed).await;
             connection.goodbye().await;
             Ending::Closed
         }
     }
+}
+
+/// Waits until the library has taken every acknowledgement that was given: a goodbye overtakes
+/// those that still wait for room.
+async fn handed_over(owed: Option<&Arc<Acks>>) {
+    let (within, step) = (Duration::from_secs(2), Duration::from_millis(2));
+    let taken = async {
+        while owed.is_some_and(|acks| acks.is_due()) {
+            sleep(step).await;
+        }
+    };
+    // A broker that takes nothing any more will send those messages again.
+    let _ = timeout(within, taken).await;
 }

@@ -163,6 +163,12 @@ impl Acks {
         self.lock().send_what_is_due(&self.releasing);
     }
 
+    /// Whether something that was given still waits for room.
+    pub(super) fn is_due(&self) -> bool {
+        let front_is_given = |slot: &Slot| slot.given.is_some();
+        self.lock().queue.front().is_some_and(front_is_given)
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Owed> {
         self.owed.lock().unwrap_or_else(PoisonError::into_inner)
     }
