@@ -26,6 +26,7 @@ pub mod codec;
 pub mod http;
 pub mod store_conformance;
 
+mod certificates;
 mod client;
 mod collector;
 mod crossing;
@@ -44,6 +45,7 @@ mod signal;
 mod socket;
 mod wait;
 
+pub use certificates::{Authority, Identity};
 pub use client::{ClientOptions, PublishReport, RawClient};
 pub use codec::{Ack, AckKind, ConnAck, Connect, Packet, Property, Publish, Subscribe};
 pub use collector::Collector;

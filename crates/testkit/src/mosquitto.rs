@@ -1,5 +1,7 @@
 //! A real Mosquitto on a port of its own.
 
+mod listener;
+
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -12,6 +14,9 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
+use listener::{Kind, Listener};
+
+use crate::certificates::Identity;
 use crate::port::PortLease;
 use crate::signal::{self, Signal};
 use crate::wait::{wait_for, wait_until};
@@ -53,6 +58,7 @@ pub struct MosquittoBuilder {
     max_inflight_messages: Option<u16>,
     message_size_limit: Option<u32>,
     lines: Vec<String>,
+    listeners: Vec<Kind>,
 }
 
 impl MosquittoBuilder {
@@ -97,6 +103,44 @@ impl MosquittoBuilder {
         self
     }
 
+    /// Listens besides with TLS: [`Mosquitto::tls_port`].
+    pub fn tls(mut self, server: &Identity) -> Self {
+        self.listeners.push(Kind::Tls(server.clone()));
+        self
+    }
+
+    /// Listens besides with TLS for clients whose certificate that authority has issued:
+    /// [`Mosquitto::mutual_tls_port`].
+    pub fn mutual_tls(mut self, server: &Identity, authority: impl Into<PathBuf>) -> Self {
+        let kind = Kind::MutualTls(server.clone(), authority.into());
+        self.listeners.push(kind);
+        self
+    }
+
+    /// Listens besides with WebSocket: [`Mosquitto::websocket_port`].
+    pub fn websocket(mut self) -> Self {
+        self.listeners.push(Kind::WebSocket);
+        self
+    }
+
+    /// Listens besides with WebSocket in TLS: [`Mosquitto::secure_websocket_port`].
+    pub fn secure_websocket(mut self, server: &Identity) -> Self {
+        self.listeners.push(Kind::SecureWebSocket(server.clone()));
+        self
+    }
+
+    /// Listens besides at `::1`: [`Mosquitto::ipv6_port`].
+    pub fn ipv6(mut self) -> Self {
+        self.listeners.push(Kind::Ipv6);
+        self
+    }
+
+    /// Listens besides at a Unix socket: [`Mosquitto::unix_socket`].
+    pub fn unix_socket(mut self) -> Self {
+        self.listeners.push(Kind::Unix);
+        self
+    }
+
     /// A further line of configuration.
     pub fn config_line(mut self, line: impl Into<String>) -> Self {
         self.lines.push(line.into());
@@ -121,7 +165,7 @@ impl MosquittoBuilder {
         panic!("mosquitto found no free port in {ATTEMPTS} attempts:\n{failures}");
     }
 
-    fn config(&self, folder: &Path, port: u16) -> String {
+    fn config(&self, folder: &Path, port: u16, listeners: &[Listener]) -> String {
         let folder = folder.display();
         let mut config = format!(
             "listener {port} 127.0.0.1\n\
@@ -156,6 +200,9 @@ impl MosquittoBuilder {
         for line in &self.lines {
             let _ = writeln!(config, "{line}");
         }
+        for listener in listeners {
+            config.push_str(&listener.config());
+        }
         config
     }
 }
@@ -164,6 +211,7 @@ impl MosquittoBuilder {
 #[derive(Debug)]
 pub struct Mosquitto {
     lease: PortLease,
+    listeners: Vec<Listener>,
     folder: TempDir,
     child: Option<Child>,
 }
@@ -179,6 +227,7 @@ impl Mosquitto {
             max_inflight_messages: None,
             message_size_limit: None,
             lines: Vec::new(),
+            listeners: Vec::new(),
         }
     }
 
@@ -195,6 +244,48 @@ impl Mosquitto {
     /// `mqtt://127.0.0.1:<port>`
     pub fn url(&self) -> String {
         format!("mqtt://127.0.0.1:{}", self.port())
+    }
+
+    /// The port with TLS.
+    ///
+    /// # Panics
+    /// Without [`MosquittoBuilder::tls`]; the further ports likewise.
+    pub fn tls_port(&self) -> u16 {
+        self.listener(|kind| matches!(kind, Kind::Tls(_))).port()
+    }
+
+    /// The port with TLS that asks for a client certificate.
+    pub fn mutual_tls_port(&self) -> u16 {
+        self.listener(|kind| matches!(kind, Kind::MutualTls(..)))
+            .port()
+    }
+
+    /// The port with WebSocket, at every path.
+    pub fn websocket_port(&self) -> u16 {
+        self.listener(|kind| matches!(kind, Kind::WebSocket)).port()
+    }
+
+    /// The port with WebSocket in TLS.
+    pub fn secure_websocket_port(&self) -> u16 {
+        self.listener(|kind| matches!(kind, Kind::SecureWebSocket(_)))
+            .port()
+    }
+
+    /// The port at `::1`.
+    pub fn ipv6_port(&self) -> u16 {
+        self.listener(|kind| matches!(kind, Kind::Ipv6)).port()
+    }
+
+    /// The path of the Unix socket.
+    pub fn unix_socket(&self) -> &Path {
+        self.listener(|kind| matches!(kind, Kind::Unix)).path()
+    }
+
+    fn listener(&self, wanted: impl Fn(&Kind) -> bool) -> &Listener {
+        let mut listeners = self.listeners.iter();
+        listeners
+            .find(|listener| wanted(listener.kind()))
+            .expect("a listener that the builder was asked for")
     }
 
     /// All that the broker has logged, over all of its starts.
@@ -214,10 +305,29 @@ impl Mosquitto {
     /// # Panics
     /// When the broker was started without a list, or is not running.
     pub async fn reload(&self, acl: &str) {
-        const RELOADED: &str = "Reloading config.";
         let path = self.folder.path().join("acl");
         assert!(path.exists(), "start with `.acl(..)` to reload one");
         fs::write(&path, acl).expect("the ACL file is writable");
+        self.read_again().await;
+    }
+
+    /// Puts other users and passwords in force. Mosquitto ends the connections of those whose
+    /// password is no longer right.
+    ///
+    /// # Panics
+    /// When the broker was started without users, or is not running.
+    pub async fn set_users(&self, users: &[(&str, &str)]) {
+        let path = self.folder.path().join("passwords");
+        assert!(path.exists(), "start with `.users(..)` to change them");
+        let owned = |(name, password): &(&str, &str)| ((*name).to_owned(), (*password).to_owned());
+        let users: Vec<_> = users.iter().map(owned).collect();
+        write_passwords(&path, &users);
+        self.read_again().await;
+    }
+
+    /// Lets the broker read its files again (SIGHUP).
+    async fn read_again(&self) {
+        const RELOADED: &str = "Reloading config.";
         let before = self.log().matches(RELOADED).count();
         signal::send(self.running(), Signal::HUP);
         // The broker has one thread: after that line it reads the files before any packet.
@@ -268,7 +378,9 @@ impl Mosquitto {
             .tempdir()
             .expect("a temporary folder");
         let path = folder.path();
-        let config = builder.config(path, lease.port());
+        let kinds = builder.listeners.iter().cloned();
+        let listeners: Vec<_> = kinds.map(|kind| Listener::new(kind, path)).collect();
+        let config = builder.config(path, lease.port(), &listeners);
         fs::write(path.join("mosquitto.conf"), config).expect("the config is writable");
         if let Some(acl) = &builder.acl {
             fs::write(path.join("acl"), acl).expect("the ACL file is writable");
@@ -278,6 +390,7 @@ impl Mosquitto {
         }
         Self {
             lease,
+            listeners,
             folder,
             child: None,
         }

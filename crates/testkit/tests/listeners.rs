@@ -1,0 +1,148 @@
+//! The ways into a broker besides plain TCP.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "the code of tests: failing loudly is what it is for"
+)]
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use bridge_testkit::{Authority, ClientOptions, Connect, Identity, Mosquitto, Packet, RawClient};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+/// Connects, as a client of MQTT; the first four bytes of the answer.
+async fn hello(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<[u8; 4]> {
+    let connect = Packet::Connect(Connect {
+        client_id: "c".to_owned(),
+        clean_start: true,
+        ..Connect::default()
+    });
+    stream.write_all(&connect.encode()).await?;
+    let mut answer = [0; 4];
+    stream.read_exact(&mut answer).await?;
+    Ok(answer)
+}
+
+async fn tls(
+    port: u16,
+    trusted: &Path,
+    client: Option<&Identity>,
+) -> io::Result<TlsStream<TcpStream>> {
+    let mut roots = RootCertStore::empty();
+    roots
+        .add(CertificateDer::from_pem_file(trusted).unwrap())
+        .unwrap();
+    let config = ClientConfig::builder().with_root_certificates(roots);
+    let config = match client {
+        None => config.with_no_client_auth(),
+        Some(client) => config
+            .with_client_auth_cert(
+                vec![CertificateDer::from_pem_file(&client.certificate).unwrap()],
+                PrivateKeyDer::from_pem_file(&client.key).unwrap(),
+            )
+            .unwrap(),
+    };
+    let stream = TcpStream::connect(("127.0.0.1", port)).await?;
+    TlsConnector::from(Arc::new(config))
+        .connect(ServerName::try_from("localhost").unwrap(), stream)
+        .await
+}
+
+fn accepted(answer: [u8; 4]) -> bool {
+    matches!(answer, [0x20, _, 0, 0])
+}
+
+#[tokio::test]
+async fn one_who_trusts_the_authority_gets_in_by_tls_and_another_does_not() {
+    let authority = Authority::new();
+    let broker = Mosquitto::builder().tls(&authority.server()).start().await;
+    let stream = tls(broker.tls_port(), &authority.certificate(), None).await;
+    assert!(accepted(hello(stream.unwrap()).await.unwrap()));
+    let stranger = Authority::new();
+    let error = tls(broker.tls_port(), &stranger.certificate(), None).await;
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("UnknownIssuer"), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_whose_certificate_has_expired_is_not_believed() {
+    let authority = Authority::new();
+    let server = authority.expired_server();
+    let broker = Mosquitto::builder().tls(&server).start().await;
+    let error = tls(broker.tls_port(), &authority.certificate(), None).await;
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("expired"), "{error}");
+}
+
+#[tokio::test]
+async fn where_a_client_certificate_is_asked_for_only_a_valid_one_of_the_authority_gets_in() {
+    let authority = Authority::new();
+    let stranger = Authority::new();
+    let broker = Mosquitto::builder()
+        .mutual_tls(&authority.server(), authority.certificate())
+        .start()
+        .await;
+    let trusted = authority.certificate();
+    let enter = async |client: Option<&Identity>| {
+        let stream = tls(broker.mutual_tls_port(), &trusted, client).await?;
+        hello(stream).await
+    };
+    let client = authority.client("plant-7");
+    assert!(accepted(enter(Some(&client)).await.unwrap()));
+    enter(None).await.unwrap_err();
+    enter(Some(&authority.expired_client("plant-7")))
+        .await
+        .unwrap_err();
+    enter(Some(&stranger.client("plant-7"))).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn a_websocket_is_opened_plain_and_in_tls() {
+    const UPGRADE: &[u8] = b"GET /mqtt HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n\
+        Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+        Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: mqtt\r\n\r\n";
+    async fn upgraded(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
+        stream.write_all(UPGRADE).await.unwrap();
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 101");
+    }
+    let authority = Authority::new();
+    let broker = Mosquitto::builder()
+        .websocket()
+        .secure_websocket(&authority.server())
+        .start()
+        .await;
+    let plain = TcpStream::connect(("127.0.0.1", broker.websocket_port())).await;
+    upgraded(plain.unwrap()).await;
+    let port = broker.secure_websocket_port();
+    let secure = tls(port, &authority.certificate(), None).await;
+    upgraded(secure.unwrap()).await;
+}
+
+#[tokio::test]
+async fn an_address_of_version_6_and_a_unix_socket_are_ways_in() {
+    let broker = Mosquitto::builder().ipv6().unix_socket().start().await;
+    let stream = TcpStream::connect(("::1", broker.ipv6_port())).await;
+    assert!(accepted(hello(stream.unwrap()).await.unwrap()));
+    let stream = UnixStream::connect(broker.unix_socket()).await;
+    assert!(accepted(hello(stream.unwrap()).await.unwrap()));
+}
+
+#[tokio::test]
+async fn other_passwords_count_from_the_next_connection_on() {
+    let broker = Mosquitto::builder().users([("u", "old")]).start().await;
+    let with = |password: &str| ClientOptions::new("c").user("u", password);
+    let _: RawClient = with("old").connect(broker.port()).await.unwrap();
+    broker.set_users(&[("u", "new")]).await;
+    with("old").connect(broker.port()).await.unwrap_err();
+    with("new").connect(broker.port()).await.unwrap();
+}
