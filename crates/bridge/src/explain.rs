@@ -53,7 +53,7 @@ impl<'a> Explanation<'a> {
 
     fn broker(&self, session: &Name) -> String {
         let config = self.config.sessions.get(session);
-        config.map_or_else(String::new, |s| s.address.to_string())
+        config.map_or_else(String::new, |s| s.brokers.to_string())
     }
 
     /// For people.

@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bridge_core::{
-    Backoff, Link, Message, Name, QoS, Sink, Source, SourceState, Subscription, SystemClock, Topic,
+    Link, Message, Name, QoS, Sink, Source, SourceState, Subscription, SystemClock, Topic,
     TopicFilter,
 };
 use bridge_testkit::{Mosquitto, Publish, RawClient};
-use bridge_transport::{Address, Reader, SessionConfig, SessionKind, Writer, WriterIdentity};
+use bridge_transport::{Address, Brokers, Endpoint, Reader, SessionConfig, Writer, WriterIdentity};
 
 const COUNT: usize = 100_000;
 const PAYLOAD: usize = 256;
@@ -57,26 +57,20 @@ fn rate(took: Duration) -> f64 {
 }
 
 fn config(port: u16, client_id: &str, window: u16) -> SessionConfig {
+    let address = Address {
+        host: "127.0.0.1".to_owned(),
+        port,
+    };
     SessionConfig {
-        name: Name::parse("bench").unwrap(),
-        address: Address {
-            host: "127.0.0.1".to_owned(),
-            port,
-        },
-        client_id: client_id.to_owned(),
-        publisher_client_id: format!("{client_id}-pub"),
-        kind: SessionKind::Persistent {
-            expiry: Duration::from_secs(3600),
-        },
-        credentials: None,
-        keep_alive: Duration::from_secs(60),
-        connect_timeout: Duration::from_secs(5),
         answer_timeout: Duration::from_secs(60),
         write_timeout: Duration::from_secs(30),
-        backoff: Backoff::try_new(Duration::from_secs(1), Duration::from_secs(1)).unwrap(),
         max_in_flight: NonZeroU16::new(window).unwrap(),
         receive_maximum: NonZeroU16::new(1000).unwrap(),
-        max_packet_size: 1024 * 1024,
+        ..SessionConfig::new(
+            Name::parse("bench").unwrap(),
+            Brokers::one(Endpoint::tcp(address)),
+            client_id,
+        )
     }
 }
 

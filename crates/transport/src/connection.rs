@@ -18,7 +18,7 @@ use tokio::task::{JoinError, JoinHandle};
 use tokio::time::timeout;
 
 use crate::guard::{Flush, Guarded, Marker, Rules, Said, Witness};
-use crate::{SessionConfig, dial, memory};
+use crate::{Password, SessionConfig, dial, memory};
 
 /// The most messages that may be unanswered: the library's cost per answer grows with it.
 const MAX_WINDOW: u16 = 256;
@@ -273,7 +273,8 @@ fn options(
     marker: &Marker,
     witness: &Arc<Witness>,
 ) -> MqttOptions {
-    let broker = Broker::tcp(config.address.host.clone(), config.address.port);
+    // The connector alone decides where to; the library is told nothing that it could misread.
+    let broker = Broker::tcp("broker", 1883);
     let mut options = MqttOptions::new(client_id, broker);
     let keep_alive = u16::try_from(config.keep_alive.as_secs()).unwrap_or(u16::MAX);
     options
@@ -283,11 +284,11 @@ fn options(
         .set_read_batch_size(BATCH);
     if let Some(credentials) = &config.credentials {
         match &credentials.password {
-            Some(password) => options.set_credentials(
+            Some(Password::Text(password)) => options.set_credentials(
                 credentials.username.clone(),
                 password.expose().as_bytes().to_vec(),
             ),
-            None => options.set_username(credentials.username.clone()),
+            Some(Password::File(_)) | None => options.set_username(credentials.username.clone()),
         };
     }
     let mut properties = ConnectProperties::new();
@@ -317,13 +318,13 @@ fn options(
         write_timeout: config.write_timeout,
         flush,
     };
-    let (address, within) = (config.address.clone(), config.connect_timeout);
+    let (endpoint, within) = (config.brokers.first.clone(), config.connect_timeout);
     let (marker, witness) = (marker.clone(), Arc::clone(witness));
     options.set_socket_connector(move |_, _| {
-        let (address, rules) = (address.clone(), rules.clone());
+        let (endpoint, rules) = (endpoint.clone(), rules.clone());
         let (marker, witness) = (marker.clone(), Arc::clone(&witness));
         async move {
-            let stream = dial::tcp(&address, within).await?.into_std()?;
+            let stream = dial::connect(&endpoint, within).await?.into_std()?;
             witness.hold(stream.try_clone()?);
             let stream = TcpStream::from_std(stream)?;
             Ok(Guarded::new(stream, rules, marker, witness))

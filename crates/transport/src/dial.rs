@@ -7,13 +7,26 @@ use std::time::Duration;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
-use crate::Address;
+use crate::{Address, Endpoint, Place};
+
+/// Opens one way to a broker.
+pub(crate) async fn connect(endpoint: &Endpoint, within: Duration) -> io::Result<TcpStream> {
+    match endpoint {
+        Endpoint {
+            place: Place::Tcp(address),
+            tls: None,
+            websocket: None,
+            proxy: None,
+        } => tcp(address, within).await,
+        _ => Err(io::ErrorKind::Unsupported.into()),
+    }
+}
 
 /// Resolves the name anew and connects to the first of its addresses that answers.
 ///
 /// `within` is shared out among the addresses, so that one that swallows packets leaves time for
 /// the others.
-pub(crate) async fn tcp(address: &Address, within: Duration) -> io::Result<TcpStream> {
+async fn tcp(address: &Address, within: Duration) -> io::Result<TcpStream> {
     let found = resolve(&address.host, address.port).await?;
     let share = within / u32::try_from(found.len().max(1)).unwrap_or(1);
     let mut last = None;

@@ -49,7 +49,11 @@ mod reconnect;
 mod stats;
 mod writer;
 
-pub use config::{Address, Credentials, Secret, SessionConfig, SessionKind};
+pub use config::{
+    Address, Brokers, ClientCertificate, Credentials, Endpoint, HttpProxy, Password, Place,
+    Protocol, QosUnavailable, RetainUnavailable, Secret, SessionConfig, SessionKind, StatusTopic,
+    Tls, TlsVersion, Trust, WebSocket,
+};
 pub use reader::{Reader, ReaderTuning, RefusedSubscription};
 pub use stats::SessionStats;
 pub use writer::{Writer, WriterIdentity};

@@ -68,7 +68,7 @@ impl Lifecycle {
             session = %self.config.name,
             role = self.role,
             client_id = self.client_id,
-            broker = %self.config.address,
+            broker = %self.config.brokers,
             epoch = self.epoch,
             resumed = welcome.session_present,
             window = welcome.limits.window,
@@ -87,7 +87,7 @@ impl Lifecycle {
                 session = %self.config.name,
                 role = self.role,
                 client_id = self.client_id,
-                broker = %self.config.address,
+                broker = %self.config.brokers,
                 reason,
                 "cannot connect to the broker; trying on, and silent until something changes"
             );
@@ -120,7 +120,7 @@ impl Lifecycle {
                 session = %name,
                 role = self.role,
                 client_id = self.client_id,
-                broker = %self.config.address,
+                broker = %self.config.brokers,
                 epoch = self.epoch,
                 "another client connected with this client id: give each its own"
             );
@@ -130,7 +130,7 @@ impl Lifecycle {
                 session = %name,
                 role = self.role,
                 client_id = self.client_id,
-                broker = %self.config.address,
+                broker = %self.config.brokers,
                 epoch = self.epoch,
                 reason = %ending,
                 "lost the connection to the broker"

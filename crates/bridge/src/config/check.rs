@@ -118,7 +118,7 @@ fn whole(reader: &mut Reader<'_>, root: &Map<'_>, folder: &Path) -> Option<Confi
 fn report_loops(reader: &mut Reader<'_>, sessions: &[session::Checked], routes: &[route::Checked]) {
     let brokers: BTreeMap<Name, String> = sessions
         .iter()
-        .map(|s| (s.config.name.clone(), url::broker(&s.config.address)))
+        .map(|s| (s.config.name.clone(), url::broker(&s.config.brokers)))
         .collect();
     let specs: Vec<_> = routes.iter().map(|route| &route.spec).collect();
     for found in loops::find(&specs, &brokers) {

@@ -3,7 +3,7 @@ use std::path::Path;
 
 use bridge_core::QoS;
 use bridge_runtime::{DeliveryMode, OnExpired, OnFull, RetainPolicy};
-use bridge_transport::{Address, SessionKind};
+use bridge_transport::{Address, Brokers, Endpoint, Password, Secret, SessionKind};
 use proptest::prelude::*;
 
 use super::fields::{Field, Kind, Presence, ROOT, Section};
@@ -82,11 +82,11 @@ fn the_minimal_sample_becomes_what_it_says() {
     assert_eq!(config.drain_timeout, Duration::from_secs(30));
     let plant = &config.sessions[&name("plant")];
     assert_eq!(
-        plant.address,
-        Address {
+        plant.brokers,
+        Brokers::one(Endpoint::tcp(Address {
             host: "localhost".to_owned(),
             port: 1883
-        }
+        }))
     );
     assert_eq!(plant.client_id, "plant-7");
     assert_eq!(plant.publisher_client_id, "plant-7-pub");
@@ -159,7 +159,7 @@ routes:
     assert_eq!(config.drain_timeout, Duration::from_secs(5));
     assert_eq!(config.monitor, Some("[::1]:9090".parse().unwrap()));
     let a = &config.sessions[&name("a")];
-    assert_eq!(a.address.to_string(), "[fe80::1%eth0]:1884");
+    assert_eq!(a.brokers.to_string(), "mqtt://[fe80::1%eth0]:1884");
     assert_eq!(a.client_id, "a-edge-1");
     assert_eq!(a.publisher_client_id, "a-writes-edge-1");
     let expiry = Duration::from_secs(7_200);
@@ -167,7 +167,8 @@ routes:
     let credentials = a.credentials.as_ref().unwrap();
     assert_eq!(credentials.username, "u");
     let password = credentials.password.as_ref().unwrap();
-    assert_eq!(password.expose(), "s3cret: # \n{");
+    let expected = Secret::new("s3cret: # \n{".to_owned());
+    assert_eq!(*password, Password::Text(expected));
     assert_eq!(a.keep_alive, Duration::from_secs(7));
     assert_eq!(a.connect_timeout, Duration::from_secs(1));
     assert_eq!(a.answer_timeout, Duration::from_secs(2));

@@ -102,7 +102,7 @@ impl Receiving {
             warn!(
                 event = "invalid_topic_received",
                 session = %self.shared.config.name,
-                broker = %self.shared.config.address,
+                broker = %self.shared.config.brokers,
                 "the broker sent a message whose topic is not valid; such messages are \
                  acknowledged, counted and set aside"
             );
@@ -123,7 +123,7 @@ impl Handler for Receiving {
                     event = "session_lost",
                     session = %self.shared.config.name,
                     client_id = self.shared.config.client_id,
-                    broker = %self.shared.config.address,
+                    broker = %self.shared.config.brokers,
                     "the broker has lost the session, and with it what it held for us; \
                      subscribing again"
                 );

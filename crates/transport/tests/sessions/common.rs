@@ -13,33 +13,28 @@ use bridge_core::{
     Sink, Source, SourceState, Subscription, SystemClock, Topic, TopicFilter,
 };
 use bridge_testkit::{Mosquitto, wait_until};
-use bridge_transport::{Address, Reader, SessionConfig, SessionKind, Writer, WriterIdentity};
+use bridge_transport::{Address, Brokers, Endpoint, Reader, SessionConfig, Writer, WriterIdentity};
 
 /// How long anything may take before a test says that it does not happen.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
 /// A session towards a port of this machine, quick to try again.
 pub(crate) fn config(port: u16, client_id: &str) -> SessionConfig {
+    let address = Address {
+        host: "127.0.0.1".to_owned(),
+        port,
+    };
     SessionConfig {
-        name: Name::parse("plant").unwrap(),
-        address: Address {
-            host: "127.0.0.1".to_owned(),
-            port,
-        },
-        client_id: client_id.to_owned(),
-        publisher_client_id: format!("{client_id}-pub"),
-        kind: SessionKind::Persistent {
-            expiry: Duration::from_secs(3600),
-        },
-        credentials: None,
-        keep_alive: Duration::from_secs(30),
         connect_timeout: Duration::from_secs(5),
         answer_timeout: Duration::from_secs(10),
         write_timeout: Duration::from_secs(5),
         backoff: Backoff::try_new(Duration::from_millis(20), Duration::from_millis(200)).unwrap(),
-        max_in_flight: NonZeroU16::new(100).unwrap(),
         receive_maximum: NonZeroU16::new(100).unwrap(),
-        max_packet_size: 2 * 1024 * 1024,
+        ..SessionConfig::new(
+            Name::parse("plant").unwrap(),
+            Brokers::one(Endpoint::tcp(address)),
+            client_id,
+        )
     }
 }
 

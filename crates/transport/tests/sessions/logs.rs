@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bridge_core::{QoS, Sink, Source};
 use bridge_testkit::{Behaviour, ConnAck, Cut, Proxy, ScriptedBroker, wait_until};
-use bridge_transport::{Credentials, Secret};
+use bridge_transport::{Credentials, Password, Secret};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber, subscriber};
@@ -112,7 +112,7 @@ async fn another_reason_is_another_line_and_no_line_holds_a_password() {
     let mut settings = config(broker.port(), "w");
     settings.credentials = Some(Credentials {
         username: "plant-7".to_owned(),
-        password: Some(Secret::new("correct horse".to_owned())),
+        password: Some(Password::Text(Secret::new("correct horse".to_owned()))),
     });
     assert!(!format!("{settings:?}").contains("correct horse"));
     let writer = writer(settings);

@@ -7,7 +7,10 @@ use std::num::NonZeroU16;
 use std::path::Path;
 
 use bridge_core::{Backoff, Name};
-use bridge_transport::{Address, Credentials, Secret, SessionConfig};
+use bridge_transport::{
+    Address, Brokers, Credentials, Endpoint, Password, Protocol, QosUnavailable, RetainUnavailable,
+    Secret, SessionConfig,
+};
 
 use super::identity::{self, mqtt_text, whole_seconds};
 use super::url;
@@ -62,7 +65,8 @@ pub(super) fn check(
     Some(Checked {
         config: SessionConfig {
             name: name.clone(),
-            address: address?,
+            brokers: Brokers::one(Endpoint::tcp(address?)),
+            protocol: Protocol::default(),
             client_id: identity.client_id,
             publisher_client_id: identity.publisher_client_id,
             kind: identity.kind,
@@ -78,6 +82,9 @@ pub(super) fn check(
             max_in_flight: window(&max_in_flight?)?,
             receive_maximum: window(&receive_maximum?)?,
             max_packet_size: u32::try_from(max_packet_size?.value).ok()?,
+            qos_unavailable: QosUnavailable::default(),
+            retain_unavailable: RetainUnavailable::default(),
+            status: None,
         },
         client_id_at: map.key(&fields::CLIENT_ID),
         publisher_at: map.key(&fields::PUBLISHER_CLIENT_ID),
@@ -146,7 +153,10 @@ fn credentials(reader: &mut Reader<'_>, map: &Map<'_>, folder: &Path) -> Option<
         None => password,
     };
     match (username, map.has(&fields::USERNAME)) {
-        (Some(username), _) => Some(Login::As(Credentials { username, password })),
+        (Some(username), _) => Some(Login::As(Credentials {
+            username,
+            password: password.map(Password::Text),
+        })),
         (None, true) => None,
         (None, false) => {
             let written = [&fields::PASSWORD, &fields::PASSWORD_FILE]
@@ -208,13 +218,13 @@ pub(super) fn check_identities(
             .flatten()
         {
             let other = *taken
-                .entry((url::broker(&config.address), id))
+                .entry((url::broker(&config.brokers), id))
                 .or_insert(&config.name);
             if other != &config.name {
                 let problem = Problem::ClientIdTaken {
                     id: id.clone(),
                     other: other.to_string(),
-                    address: config.address.to_string(),
+                    address: config.brokers.to_string(),
                 };
                 reader.report(at, problem);
             }

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use bridge_transport::Address;
+use bridge_transport::{Address, Brokers, Place};
 
 use crate::config::problem::UrlProblem;
 
@@ -98,9 +98,13 @@ fn name(host: &str) -> Result<String, UrlProblem> {
     Ok(host.to_owned())
 }
 
-/// Which broker an address leads to, as far as can be told from the text: two sessions with the
+/// Which broker a session prefers, as far as can be told from the text: two sessions with the
 /// same are at the same broker.
-pub(super) fn broker(address: &Address) -> String {
+pub(super) fn broker(brokers: &Brokers) -> String {
+    let address = match &brokers.first.place {
+        Place::Tcp(address) => address,
+        Place::Unix(path) => return path.display().to_string(),
+    };
     let host = address.host.trim_end_matches('.').to_ascii_lowercase();
     let host = if is_loopback(address) {
         "localhost".to_owned()
@@ -123,6 +127,7 @@ pub(super) fn is_loopback(address: &Address) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bridge_transport::Endpoint;
 
     #[test]
     fn case_23_addresses_of_every_form_work() {
@@ -181,7 +186,7 @@ mod tests {
 
     #[test]
     fn one_broker_has_many_addresses() {
-        let broker = |url| broker(&parse(url).unwrap());
+        let broker = |url| broker(&Brokers::one(Endpoint::tcp(parse(url).unwrap())));
         assert_eq!(broker("mqtt://localhost"), broker("mqtt://127.0.0.1:1883"));
         assert_eq!(broker("mqtt://[::1]"), broker("mqtt://LOCALHOST."));
         assert_eq!(broker("mqtt://A.example."), broker("mqtt://a.example"));
