@@ -77,32 +77,32 @@ impl Authority {
 
     /// A server of other names, DNS names and addresses.
     pub fn server_named(&self, names: &[&str]) -> Identity {
-        self.issue(server(names))
+        self.issue(&server(names))
     }
 
     /// A server of this machine whose certificate ended with the year 2020.
     pub fn expired_server(&self) -> Identity {
-        self.issue(expired(server(&LOCAL_NAMES)))
+        self.issue(&expired(server(&LOCAL_NAMES)))
     }
 
     /// A client of that common name.
     pub fn client(&self, name: &str) -> Identity {
-        self.issue(client(name))
+        self.issue(&client(name))
     }
 
     /// A client whose certificate ended with the year 2020.
     pub fn expired_client(&self, name: &str) -> Identity {
-        self.issue(expired(client(name)))
+        self.issue(&expired(client(name)))
     }
 
     /// A client whose certificate is valid up to the first moment of that day, in UTC.
     pub fn client_until(&self, name: &str, year: i32, month: u8, day: u8) -> Identity {
         let mut params = client(name);
         params.not_after = date_time_ymd(year, month, day);
-        self.issue(params)
+        self.issue(&params)
     }
 
-    fn issue(&self, params: CertificateParams) -> Identity {
+    fn issue(&self, params: &CertificateParams) -> Identity {
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
         let number = self.issued.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! An MQTT 5 client on a bare socket: for tests, and fast enough to be a load generator.
+//! An MQTT client on a bare socket, of either version: for tests, and fast enough to be a load generator.
 
 mod options;
 mod report;
@@ -14,8 +14,8 @@ pub use options::ClientOptions;
 pub use report::PublishReport;
 
 use crate::codec::{
-    Ack, AckKind, ConnAck, Disconnect, Frame, Malformed, Packet, Property, Publish, Subscribe,
-    Unsubscribe,
+    Ack, AckKind, ConnAck, Disconnect, Frame, Malformed, Packet, Property, Protocol, Publish,
+    Subscribe, Unsubscribe,
 };
 use crate::frames::FrameReader;
 use crate::socket::Socket;
@@ -36,6 +36,7 @@ pub struct RawClient {
     /// Encoded packets, written up to `written`.
     out: Vec<u8>,
     written: usize,
+    protocol: Protocol,
     connack: ConnAck,
     manual_acks: bool,
     /// What was received and not taken yet.
@@ -100,7 +101,7 @@ impl RawClient {
                 .map(|(filter, options)| ((*filter).to_owned(), *options))
                 .collect(),
         })
-        .put(&mut self.out);
+        .put_as(&mut self.out, self.protocol);
         self.answer("SUBACK", |packet| match packet {
             Packet::SubAck(ack) if ack.id == id => Some(ack.codes.clone()),
             _ => None,
@@ -116,7 +117,7 @@ impl RawClient {
             properties: Vec::new(),
             filters: filters.iter().map(|&filter| filter.to_owned()).collect(),
         })
-        .put(&mut self.out);
+        .put_as(&mut self.out, self.protocol);
         self.answer("UNSUBACK", |packet| match packet {
             Packet::UnsubAck(ack) if ack.id == id => Some(ack.codes.clone()),
             _ => None,
@@ -126,7 +127,7 @@ impl RawClient {
 
     /// Asks the broker for a sign of life.
     pub async fn ping(&mut self) -> io::Result<()> {
-        Packet::PingReq.put(&mut self.out);
+        Packet::PingReq.put_as(&mut self.out, self.protocol);
         self.answer("PINGRESP", |packet| {
             (*packet == Packet::PingResp).then_some(())
         })
@@ -174,7 +175,7 @@ impl RawClient {
                 match messages.next() {
                     Some(mut message) => {
                         message.id = self.sent.admit(message.qos);
-                        message.put(&mut self.out);
+                        message.put_as(&mut self.out, self.protocol);
                     }
                     None => more = false,
                 }
@@ -247,8 +248,8 @@ impl RawClient {
     pub async fn ack(&mut self, message: &Publish, code: u8) -> io::Result<()> {
         match message.qos {
             0 => return Ok(()),
-            1 => Ack::new(AckKind::PubAck, message.id, code).put(&mut self.out),
-            _ => Ack::new(AckKind::PubRec, message.id, code).put(&mut self.out),
+            1 => Ack::new(AckKind::PubAck, message.id, code).put_as(&mut self.out, self.protocol),
+            _ => Ack::new(AckKind::PubRec, message.id, code).put_as(&mut self.out, self.protocol),
         }
         self.flush().await
     }
@@ -263,14 +264,14 @@ impl RawClient {
     pub async fn read_packet(&mut self, within: Duration) -> io::Result<Packet> {
         let next = in_time("a packet", within, self.reader.next()).await?;
         match next {
-            Some(frame) => Ok(Packet::decode(frame)?),
+            Some(frame) => Ok(Packet::decode_as(frame, self.protocol)?),
             None => Err(self.end_of_stream()),
         }
     }
 
     /// Takes leave in good order, so that the broker drops the will and keeps the session.
     pub async fn disconnect(mut self) -> io::Result<()> {
-        Packet::Disconnect(Disconnect::default()).put(&mut self.out);
+        Packet::Disconnect(Disconnect::default()).put_as(&mut self.out, self.protocol);
         self.flush().await
     }
 
@@ -370,29 +371,33 @@ impl RawClient {
     fn take(&mut self, frame: Frame) -> Result<(), Malformed> {
         match frame.first {
             0x30..=0x3F => {
-                let message = Publish::get(frame.first, frame.body)?;
+                let message = Publish::get(frame.first, frame.body, self.protocol)?;
                 self.receive(message);
             }
-            0x40 => self
-                .sent
-                .finish(&Ack::get(AckKind::PubAck, &mut { frame.body })?),
+            0x40 => self.sent.finish(&Ack::get(
+                AckKind::PubAck,
+                &mut { frame.body },
+                self.protocol,
+            )?),
             0x50 => {
-                let ack = Ack::get(AckKind::PubRec, &mut { frame.body })?;
+                let ack = Ack::get(AckKind::PubRec, &mut { frame.body }, self.protocol)?;
                 if ack.code >= 0x80 {
                     self.sent.finish(&ack);
                 } else {
-                    Ack::new(AckKind::PubRel, ack.id, 0).put(&mut self.out);
+                    Ack::new(AckKind::PubRel, ack.id, 0).put_as(&mut self.out, self.protocol);
                 }
             }
             0x62 => {
-                let ack = Ack::get(AckKind::PubRel, &mut { frame.body })?;
+                let ack = Ack::get(AckKind::PubRel, &mut { frame.body }, self.protocol)?;
                 self.unreleased.remove(&ack.id);
-                Ack::new(AckKind::PubComp, ack.id, 0).put(&mut self.out);
+                Ack::new(AckKind::PubComp, ack.id, 0).put_as(&mut self.out, self.protocol);
             }
-            0x70 => self
-                .sent
-                .finish(&Ack::get(AckKind::PubComp, &mut { frame.body })?),
-            _ => match Packet::decode(frame)? {
+            0x70 => self.sent.finish(&Ack::get(
+                AckKind::PubComp,
+                &mut { frame.body },
+                self.protocol,
+            )?),
+            _ => match Packet::decode_as(frame, self.protocol)? {
                 Packet::Disconnect(disconnect) => self.disconnected = Some(disconnect),
                 other => self.control.push_back(other),
             },
@@ -406,8 +411,8 @@ impl RawClient {
         if !self.manual_acks {
             match message.qos {
                 0 => {}
-                1 => Ack::new(AckKind::PubAck, message.id, 0).put(&mut self.out),
-                _ => Ack::new(AckKind::PubRec, message.id, 0).put(&mut self.out),
+                1 => Ack::new(AckKind::PubAck, message.id, 0).put_as(&mut self.out, self.protocol),
+                _ => Ack::new(AckKind::PubRec, message.id, 0).put_as(&mut self.out, self.protocol),
             }
         }
         if !again {

@@ -1,4 +1,4 @@
-//! MQTT 5 packets as bytes, written from the standard for the tests alone.
+//! MQTT packets as bytes, of both versions, written from the standards for the tests alone.
 
 mod packet;
 mod property;
@@ -16,6 +16,27 @@ pub use publish::Publish;
 pub use wire::Malformed;
 
 use bytes::Bytes;
+
+/// A version of the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Protocol {
+    /// MQTT 3.1.1: no properties, and no reason codes but in CONNACK and SUBACK. What a packet
+    /// holds of either is left out when it is written.
+    V311,
+    /// MQTT 5.
+    #[default]
+    V5,
+}
+
+impl Protocol {
+    /// The protocol level in CONNECT.
+    pub const fn level(self) -> u8 {
+        match self {
+            Self::V311 => 4,
+            Self::V5 => 5,
+        }
+    }
+}
 
 /// One control packet as it is framed: the first byte of the fixed header, and all that follows
 /// the remaining length.

@@ -2,7 +2,7 @@
 //!
 //! Brokers to talk to: [`Mosquitto`], a real one that can be stopped, killed, paused and given
 //! a new ACL, and [`ScriptedBroker`], which answers byte for byte what a test says. A [`Proxy`]
-//! to break the line between. [`RawClient`], an MQTT 5 client on the same small [`codec`], so that
+//! to break the line between. [`RawClient`], an MQTT client on the same small [`codec`], so that
 //! no test checks a client library with itself. [`BridgeProcess`], a binary under test, in an
 //! [`Installation`] of its own. And what they play together: a [`Crossing`] of numbered messages.
 //!
@@ -47,7 +47,9 @@ mod wait;
 
 pub use certificates::{Authority, Identity};
 pub use client::{ClientOptions, PublishReport, RawClient};
-pub use codec::{Ack, AckKind, ConnAck, Connect, Packet, Property, Publish, Subscribe};
+pub use codec::{
+    Ack, AckKind, ConnAck, Connect, Disconnect, Packet, Property, Protocol, Publish, Subscribe,
+};
 pub use collector::Collector;
 pub use crossing::{Crossing, CrossingReport, Disturbance, Loss};
 pub use feeder::{Fed, Feeder, Load};
@@ -59,5 +61,5 @@ pub use numbered::{Tally, numbered};
 pub use port::PortLease;
 pub use process::{BridgeProcess, BridgeProcessBuilder, Metrics, Sample};
 pub use proxy::{Cut, Proxy};
-pub use scripted::{Behaviour, BrokerConnection, ReceivedPublish, Reply, ScriptedBroker};
+pub use scripted::{Behaviour, BrokerConnection, Moment, ReceivedPublish, Reply, ScriptedBroker};
 pub use wait::{wait_for, wait_until};

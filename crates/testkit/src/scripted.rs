@@ -10,14 +10,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 
-pub use behaviour::{Behaviour, ReceivedPublish, Reply};
+pub use behaviour::{Behaviour, Moment, ReceivedPublish, Reply};
 pub use connection::BrokerConnection;
 
-use crate::codec::{Connect, Packet};
+use crate::codec::{Connect, Disconnect, Packet, Protocol};
 use crate::port::{self, PortLease};
 use crate::socket::Socket;
 
-/// A scripted MQTT 5 broker on 127.0.0.1; everything it holds is closed on drop.
+/// A scripted broker on 127.0.0.1; everything it holds is closed on drop.
+///
+/// It speaks to each client in the version that the client's CONNECT names; what MQTT 3.1.1 has
+/// no words for (properties, reason codes, a DISCONNECT by the broker) is left out there.
 ///
 /// Dropping it fails the test when a script has panicked, as when an expectation in it did not
 /// hold.
@@ -35,8 +38,34 @@ struct Shared {
     open: AtomicUsize,
     packets: Mutex<Vec<(usize, Packet)>>,
     publishes: Mutex<Vec<ReceivedPublish>>,
-    sockets: Mutex<Vec<(usize, Socket)>>,
+    sockets: Mutex<Vec<Open>>,
     failures: Mutex<Vec<String>>,
+}
+
+/// A connection that is open.
+#[derive(Debug, Clone)]
+struct Open {
+    number: usize,
+    socket: Socket,
+    protocol: Protocol,
+    /// Known after CONNECT.
+    client_id: Option<String>,
+}
+
+impl Open {
+    async fn send(&self, packet: &Packet) {
+        let bytes = packet.encode_as(self.protocol);
+        // The connection may end at this moment; its script notices.
+        let _ = self.socket.write_all(&bytes).await;
+    }
+
+    /// Says DISCONNECT, where the version lets a broker say it, and ends the script's reading.
+    async fn dismiss(&self, disconnect: Disconnect) {
+        if self.protocol == Protocol::V5 {
+            self.send(&Packet::Disconnect(disconnect)).await;
+        }
+        self.socket.end();
+    }
 }
 
 impl ScriptedBroker {
@@ -121,27 +150,45 @@ impl ScriptedBroker {
 
     /// Sends bytes as they are on every open connection, whatever its script is doing.
     pub async fn send_to_all(&self, bytes: &[u8]) {
-        for (_, socket) in self.sockets() {
+        for open in self.sockets() {
             // The connection may end at this moment; its script notices.
-            let _ = socket.write_all(bytes).await;
+            let _ = open.socket.write_all(bytes).await;
         }
     }
 
     /// Sends a packet on every open connection, whatever its script is doing.
     pub async fn send_packet_to_all(&self, packet: &Packet) {
-        self.send_to_all(&packet.encode()).await;
+        for open in self.sockets() {
+            open.send(packet).await;
+        }
+    }
+
+    /// Takes leave of every client with that code, and lets every script read the end of its
+    /// connection.
+    pub async fn disconnect_all(&self, code: u8) {
+        for open in self.sockets() {
+            let properties = Vec::new();
+            open.dismiss(Disconnect { code, properties }).await;
+        }
+    }
+
+    /// Lets every script read the end of its connection, without a word to the client.
+    pub fn close_all(&self) {
+        for open in self.sockets() {
+            open.socket.end();
+        }
     }
 
     /// Lets every script read the end of its connection; where it returns then, the client sees
     /// a RST.
     pub fn reset_all(&self) {
-        for (_, socket) in self.sockets() {
-            socket.close_with_reset();
-            socket.end();
+        for open in self.sockets() {
+            open.socket.close_with_reset();
+            open.socket.end();
         }
     }
 
-    fn sockets(&self) -> Vec<(usize, Socket)> {
+    fn sockets(&self) -> Vec<Open> {
         lock(&self.shared.sockets).clone()
     }
 }

@@ -4,8 +4,8 @@ use std::io;
 use std::time::Duration;
 
 use bridge_testkit::{
-    AckKind, Behaviour, ConnAck, Packet, Property, Publish, RawClient, Reply, ScriptedBroker,
-    wait_until,
+    AckKind, Behaviour, ClientOptions, ConnAck, Disconnect, Moment, Packet, Property, Protocol,
+    Publish, RawClient, Reply, ScriptedBroker, wait_until,
 };
 
 const SOON: Duration = Duration::from_secs(10);
@@ -136,4 +136,118 @@ async fn an_expectation_of_a_script_that_does_not_hold_fails_the_test() {
     let mut client = RawClient::connect(broker.port(), "c").await.unwrap();
     client.subscribe(&[("t", 1)]).await.unwrap_err();
     wait_until("the script ends", SOON, || broker.open_connections() == 0).await;
+}
+
+#[tokio::test]
+async fn a_client_of_mqtt_3_1_1_is_spoken_to_in_its_own_words() {
+    let behaviour = Behaviour::new()
+        .connack([Property::ReceiveMaximum(2)])
+        .reply(|received| match received.publish.text() {
+            "refused" => Reply::Code(0x87),
+            "taken over" => Reply::Disconnect(0x8E),
+            _ => Reply::Accept,
+        })
+        .suback(|filter| if filter == "bad" { 0x80 } else { 1 })
+        .after_subscribe([Publish::new("t", "x").qos(2).id(9)]);
+    let broker = ScriptedBroker::behaving(behaviour).await;
+    let options = ClientOptions::new("c").protocol(Protocol::V311);
+    let mut client = options.connect(broker.port()).await.unwrap();
+    assert_eq!(client.connack(), &ConnAck::default());
+    let codes = client.subscribe(&[("bad", 1), ("t", 2)]).await.unwrap();
+    assert_eq!(codes, [0x80, 1]);
+    let received = client.recv(SOON).await.unwrap();
+    assert_eq!((received.text(), received.qos), ("x", 2));
+    assert!(client.unsubscribe(&["t"]).await.unwrap().is_empty());
+    for (text, qos) in [("fine", 1), ("fine", 2), ("refused", 1), ("refused", 2)] {
+        let message = Publish::new("t", text).qos(qos);
+        assert_eq!(client.publish(message).await.unwrap(), 0);
+    }
+    client.ping().await.unwrap();
+    let error = client.publish(Publish::new("t", "taken over")).await;
+    assert!(error.unwrap_err().to_string().contains("no DISCONNECT"));
+    assert_eq!(broker.connects()[0].protocol, Protocol::V311);
+    let released = Packet::Ack(bridge_testkit::Ack::new(AckKind::PubComp, 9, 0));
+    assert!(broker.packets().contains(&(0, released)));
+}
+
+#[tokio::test]
+async fn who_comes_with_the_identifier_of_another_takes_it_over() {
+    for (protocol, said) in [
+        (Protocol::V5, "DISCONNECT 0x8e"),
+        (Protocol::V311, "no DISCONNECT"),
+    ] {
+        let broker = ScriptedBroker::behaving(Behaviour::new().takeover()).await;
+        let connect = async |id: &str| {
+            let options = ClientOptions::new(id).protocol(protocol);
+            options.connect(broker.port()).await.unwrap()
+        };
+        let mut first = connect("c").await;
+        let mut other = connect("d").await;
+        let mut second = connect("c").await;
+        let error = first.recv(SOON).await.unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+        other.ping().await.unwrap();
+        second.ping().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn it_takes_leave_again_and_again_when_it_is_to() {
+    let leave = Disconnect {
+        code: 0x8E,
+        properties: vec![Property::ReasonString("why".to_owned())],
+    };
+    let behaviour = Behaviour::new().leave_after(Duration::from_millis(50), leave.clone());
+    let broker = ScriptedBroker::behaving(behaviour).await;
+    for _ in 0..2 {
+        let mut client = RawClient::connect(broker.port(), "c").await.unwrap();
+        client.ping().await.unwrap();
+        client.until_closed(SOON).await.unwrap();
+        assert_eq!(client.disconnected(), Some(&leave));
+    }
+}
+
+#[tokio::test]
+async fn both_halves_of_qos_2_are_answered_as_the_test_says() {
+    let behaviour = Behaviour::new()
+        .after_subscribe([Publish::new("t", "x").qos(2).id(9)])
+        .reply_to_pubrel(|_| Reply::Code(0x92))
+        .reply_to_pubrec(|_| Reply::Silence);
+    let broker = ScriptedBroker::behaving(behaviour).await;
+    let mut client = RawClient::connect(broker.port(), "c").await.unwrap();
+    let message = Publish::new("t", "y").qos(2);
+    assert_eq!(client.publish(message).await.unwrap(), 0x92);
+    client.subscribe(&[("t", 2)]).await.unwrap();
+    client.recv(SOON).await.unwrap();
+    client.ping().await.unwrap();
+    let packets = broker.packets();
+    let acks = packets.iter().filter_map(|(_, packet)| match packet {
+        Packet::Ack(ack) => Some((ack.kind, ack.id)),
+        _ => None,
+    });
+    // No PUBCOMP: the message was not released.
+    let acks: Vec<_> = acks.collect();
+    assert_eq!(acks, [(AckKind::PubRel, 1), (AckKind::PubRec, 9)]);
+}
+
+#[tokio::test]
+async fn bytes_are_said_at_any_moment() {
+    let twice = Packet::PingResp.encode().repeat(2);
+    let behaviour = Behaviour::new().bytes_at(Moment::Accepted, twice.clone());
+    let broker = ScriptedBroker::behaving(behaviour).await;
+    let error = RawClient::connect(broker.port(), "c").await.unwrap_err();
+    assert!(error.to_string().contains("PingResp"), "{error}");
+
+    let behaviour = Behaviour::new()
+        .bytes_at(Moment::Welcomed, twice.clone())
+        .bytes_at(Moment::Ping, twice)
+        .bytes_at(Moment::Subscribe, [0x90, 4, 0, 1, 0, 0x9E]);
+    let broker = ScriptedBroker::behaving(behaviour).await;
+    let mut client = RawClient::connect(broker.port(), "c").await.unwrap();
+    client.send(&Packet::PingReq.encode()).await.unwrap();
+    for _ in 0..4 {
+        let packet = client.read_packet(SOON).await.unwrap();
+        assert_eq!(packet, Packet::PingResp);
+    }
+    assert_eq!(client.subscribe(&[("t", 1)]).await.unwrap(), [0x9E]);
 }

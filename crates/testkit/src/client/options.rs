@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use super::{
     Bytes, FrameReader, HashSet, Packet, Property, RawClient, Sent, Socket, VecDeque, in_time,
 };
-use crate::codec::{Connect, Will};
+use crate::codec::{Connect, Protocol, Will};
 
 /// How long the broker may take to accept.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -35,11 +35,17 @@ impl ClientOptions {
     }
 
     /// Keeps the session that the broker has, if any, and lets it live for so long after the end
-    /// of the connection.
+    /// of the connection; with MQTT 3.1.1, for as long as the broker likes.
     pub fn resumed(mut self, expiry: Duration) -> Self {
         self.connect.clean_start = false;
         let seconds = u32::try_from(expiry.as_secs()).unwrap_or(u32::MAX);
         self.with(Property::SessionExpiry(seconds))
+    }
+
+    /// Of that version of the protocol.
+    pub fn protocol(mut self, protocol: Protocol) -> Self {
+        self.connect.protocol = protocol;
+        self
     }
 
     /// With user name and password.
@@ -76,6 +82,7 @@ impl ClientOptions {
     /// Connects to that port of 127.0.0.1. A refusal is an error of kind `ConnectionRefused`
     /// that names the code.
     pub async fn connect(self, port: u16) -> io::Result<RawClient> {
+        let protocol = self.connect.protocol;
         let work = async {
             let stream = TcpStream::connect(("127.0.0.1", port)).await?;
             let socket = Socket::new(stream)?;
@@ -86,7 +93,7 @@ impl ClientOptions {
             let Some(frame) = reader.next().await? else {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             };
-            let connack = match Packet::decode(frame)? {
+            let connack = match Packet::decode_as(frame, protocol)? {
                 Packet::ConnAck(connack) if connack.code == 0 => connack,
                 Packet::ConnAck(connack) => {
                     return Err(io::Error::new(
@@ -106,6 +113,7 @@ impl ClientOptions {
                 reader,
                 out: Vec::new(),
                 written: 0,
+                protocol,
                 connack,
                 manual_acks: self.manual_acks,
                 inbox: VecDeque::new(),

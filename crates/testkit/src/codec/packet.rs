@@ -1,10 +1,10 @@
-//! The control packets of MQTT 5 §3.
+//! The control packets of MQTT 5 §3, and what is left of them in MQTT 3.1.1.
 
 use bytes::{Buf, Bytes};
 
 use super::property::{Properties, Property, get_properties, put_properties};
 use super::wire::{Malformed, Wire, put_binary, put_var_int};
-use super::{Frame, Publish};
+use super::{Frame, Protocol, Publish};
 
 /// One control packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,9 +29,11 @@ pub enum Packet {
 /// CONNECT.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Connect {
+    /// The version of the protocol.
+    pub protocol: Protocol,
     /// Client identifier.
     pub client_id: String,
-    /// Clean start.
+    /// Clean start; in MQTT 3.1.1, clean session.
     pub clean_start: bool,
     /// Keep alive in seconds; 0 is none.
     pub keep_alive: u16,
@@ -61,7 +63,7 @@ pub struct Will {
 pub struct ConnAck {
     /// Whether the broker has resumed a session.
     pub session_present: bool,
-    /// Reason code.
+    /// Reason code; in MQTT 3.1.1, return code.
     pub code: u8,
     /// The properties.
     pub properties: Properties,
@@ -146,7 +148,12 @@ impl Ack {
 
     /// Appends the packet, in the short form where that says it all (§3.4.2.1).
     pub fn put(&self, out: &mut Vec<u8>) {
-        if self.code == 0 && self.properties.is_empty() {
+        self.put_as(out, Protocol::V5);
+    }
+
+    /// Appends the packet as that version has it.
+    pub fn put_as(&self, out: &mut Vec<u8>, protocol: Protocol) {
+        if protocol == Protocol::V311 || self.code == 0 && self.properties.is_empty() {
             let [high, low] = self.id.to_be_bytes();
             out.extend_from_slice(&[self.kind as u8, 2, high, low]);
             return;
@@ -155,26 +162,31 @@ impl Ack {
         self.id.put(&mut body);
         body.push(self.code);
         if !self.properties.is_empty() {
-            put_properties(&mut body, &self.properties);
+            put_properties(&mut body, &self.properties, protocol);
         }
         put_framed(out, self.kind as u8, &body);
     }
 }
 
 impl Packet {
-    /// The packet's bytes on the wire.
+    /// The packet's bytes on the wire, of MQTT 5 but for a CONNECT that says otherwise.
     pub fn encode(&self) -> Vec<u8> {
+        self.encode_as(Protocol::V5)
+    }
+
+    /// The packet's bytes on the wire, as that version has them.
+    pub fn encode_as(&self, protocol: Protocol) -> Vec<u8> {
         let mut out = Vec::new();
-        self.put(&mut out);
+        self.put_as(&mut out, protocol);
         out
     }
 
-    /// Appends the packet.
-    pub fn put(&self, out: &mut Vec<u8>) {
+    /// Appends the packet as that version has it; a CONNECT as the version that it names.
+    pub fn put_as(&self, out: &mut Vec<u8>, protocol: Protocol) {
         let mut body = Vec::new();
         let first = match self {
-            Self::Publish(publish) => return publish.put(out),
-            Self::Ack(ack) => return ack.put(out),
+            Self::Publish(publish) => return publish.put_as(out, protocol),
+            Self::Ack(ack) => return ack.put_as(out, protocol),
             Self::Connect(connect) => {
                 connect.put(&mut body);
                 0x10
@@ -182,12 +194,12 @@ impl Packet {
             Self::ConnAck(ack) => {
                 body.push(u8::from(ack.session_present));
                 body.push(ack.code);
-                put_properties(&mut body, &ack.properties);
+                put_properties(&mut body, &ack.properties, protocol);
                 0x20
             }
             Self::Subscribe(subscribe) => {
                 subscribe.id.put(&mut body);
-                put_properties(&mut body, &subscribe.properties);
+                put_properties(&mut body, &subscribe.properties, protocol);
                 for (filter, options) in &subscribe.filters {
                     filter.put(&mut body);
                     body.push(*options);
@@ -195,16 +207,21 @@ impl Packet {
                 0x82
             }
             Self::SubAck(ack) => {
-                ack.put(&mut body);
+                ack.put(&mut body, protocol);
                 0x90
             }
+            // MQTT 3.1.1 §3.11: it has no payload.
+            Self::UnsubAck(ack) if protocol == Protocol::V311 => {
+                ack.id.put(&mut body);
+                0xB0
+            }
             Self::UnsubAck(ack) => {
-                ack.put(&mut body);
+                ack.put(&mut body, protocol);
                 0xB0
             }
             Self::Unsubscribe(unsubscribe) => {
                 unsubscribe.id.put(&mut body);
-                put_properties(&mut body, &unsubscribe.properties);
+                put_properties(&mut body, &unsubscribe.properties, protocol);
                 for filter in &unsubscribe.filters {
                     filter.put(&mut body);
                 }
@@ -214,9 +231,10 @@ impl Packet {
             Self::PingResp => 0xD0,
             Self::Disconnect(disconnect) => {
                 // §3.14.2.1: a normal one without properties has no body.
-                if disconnect.code != 0 || !disconnect.properties.is_empty() {
+                let bare = disconnect.code == 0 && disconnect.properties.is_empty();
+                if protocol == Protocol::V5 && !bare {
                     body.push(disconnect.code);
-                    put_properties(&mut body, &disconnect.properties);
+                    put_properties(&mut body, &disconnect.properties, protocol);
                 }
                 0xE0
             }
@@ -228,8 +246,13 @@ impl Packet {
         put_framed(out, first, &body);
     }
 
-    /// Reads a packet from its frame.
+    /// Reads a packet of MQTT 5 from its frame, or a CONNECT of either version.
     pub fn decode(frame: Frame) -> Result<Self, Malformed> {
+        Self::decode_as(frame, Protocol::V5)
+    }
+
+    /// Reads a packet of that version from its frame, or a CONNECT of either version.
+    pub fn decode_as(frame: Frame, protocol: Protocol) -> Result<Self, Malformed> {
         let Frame { first, mut body } = frame;
         let from = &mut body;
         let packet = match first {
@@ -237,22 +260,22 @@ impl Packet {
             0x20 => Self::ConnAck(ConnAck {
                 session_present: from.try_get_u8()? & 1 == 1,
                 code: from.try_get_u8()?,
-                properties: get_properties(from)?,
+                properties: get_properties(from, protocol)?,
             }),
-            0x30..=0x3F => return Publish::get(first, body).map(Self::Publish),
-            0x40 => Self::Ack(Ack::get(AckKind::PubAck, from)?),
-            0x50 => Self::Ack(Ack::get(AckKind::PubRec, from)?),
-            0x62 => Self::Ack(Ack::get(AckKind::PubRel, from)?),
-            0x70 => Self::Ack(Ack::get(AckKind::PubComp, from)?),
-            0x82 => Self::Subscribe(Subscribe::get(from)?),
-            0x90 => Self::SubAck(SubAck::get(from)?),
-            0xB0 => Self::UnsubAck(SubAck::get(from)?),
-            0xA2 => Self::Unsubscribe(Unsubscribe::get(from)?),
+            0x30..=0x3F => return Publish::get(first, body, protocol).map(Self::Publish),
+            0x40 => Self::Ack(Ack::get(AckKind::PubAck, from, protocol)?),
+            0x50 => Self::Ack(Ack::get(AckKind::PubRec, from, protocol)?),
+            0x62 => Self::Ack(Ack::get(AckKind::PubRel, from, protocol)?),
+            0x70 => Self::Ack(Ack::get(AckKind::PubComp, from, protocol)?),
+            0x82 => Self::Subscribe(Subscribe::get(from, protocol)?),
+            0x90 => Self::SubAck(SubAck::get(from, protocol)?),
+            0xB0 => Self::UnsubAck(SubAck::get(from, protocol)?),
+            0xA2 => Self::Unsubscribe(Unsubscribe::get(from, protocol)?),
             0xC0 => Self::PingReq,
             0xD0 => Self::PingResp,
             0xE0 => Self::Disconnect(Disconnect {
-                code: code_or_success(from),
-                properties: properties_or_none(from)?,
+                code: code_or_success(from, protocol),
+                properties: properties_or_none(from, protocol)?,
             }),
             0xF0 => Self::Auth(from.split_off(0)),
             other => return Err(Malformed::PacketType(other)),
@@ -266,8 +289,9 @@ impl Packet {
 
 impl Connect {
     fn put(&self, out: &mut Vec<u8>) {
+        let protocol = self.protocol;
         put_binary(out, b"MQTT");
-        out.push(5);
+        out.push(protocol.level());
         let will = self
             .will
             .as_ref()
@@ -279,10 +303,10 @@ impl Connect {
                 | u8::from(self.username.is_some()) << 7,
         );
         self.keep_alive.put(out);
-        put_properties(out, &self.properties);
+        put_properties(out, &self.properties, protocol);
         self.client_id.put(out);
         if let Some(will) = &self.will {
-            put_properties(out, &will.properties);
+            put_properties(out, &will.properties, protocol);
             will.topic.put(out);
             will.payload.put(out);
         }
@@ -297,20 +321,23 @@ impl Connect {
     fn get(from: &mut Bytes) -> Result<Self, Malformed> {
         let name = String::get(from)?;
         let level = u8::get(from)?;
-        if name != "MQTT" || level != 5 {
-            return Err(Malformed::Protocol { name, level });
-        }
+        let protocol = match (name.as_str(), level) {
+            ("MQTT", 4) => Protocol::V311,
+            ("MQTT", 5) => Protocol::V5,
+            _ => return Err(Malformed::Protocol { name, level }),
+        };
         let flags = u8::get(from)?;
         let has = |bit: u8| flags & bit != 0;
         Ok(Self {
+            protocol,
             clean_start: has(0x02),
             keep_alive: u16::get(from)?,
-            properties: get_properties(from)?,
+            properties: get_properties(from, protocol)?,
             client_id: String::get(from)?,
             will: has(0x04)
                 .then(|| {
                     Ok::<_, Malformed>(Will {
-                        properties: get_properties(from)?,
+                        properties: get_properties(from, protocol)?,
                         topic: String::get(from)?,
                         payload: Bytes::get(from)?,
                         qos: flags >> 3 & 0x03,
@@ -330,21 +357,25 @@ impl Connect {
 }
 
 impl Ack {
-    pub(crate) fn get(kind: AckKind, from: &mut Bytes) -> Result<Self, Malformed> {
+    pub(crate) fn get(
+        kind: AckKind,
+        from: &mut Bytes,
+        protocol: Protocol,
+    ) -> Result<Self, Malformed> {
         Ok(Self {
             kind,
             id: u16::get(from)?,
-            code: code_or_success(from),
-            properties: properties_or_none(from)?,
+            code: code_or_success(from, protocol),
+            properties: properties_or_none(from, protocol)?,
         })
     }
 }
 
 impl Subscribe {
-    fn get(from: &mut Bytes) -> Result<Self, Malformed> {
+    fn get(from: &mut Bytes, protocol: Protocol) -> Result<Self, Malformed> {
         let mut subscribe = Self {
             id: u16::get(from)?,
-            properties: get_properties(from)?,
+            properties: get_properties(from, protocol)?,
             filters: Vec::new(),
         };
         while !from.is_empty() {
@@ -356,10 +387,10 @@ impl Subscribe {
 }
 
 impl Unsubscribe {
-    fn get(from: &mut Bytes) -> Result<Self, Malformed> {
+    fn get(from: &mut Bytes, protocol: Protocol) -> Result<Self, Malformed> {
         let mut unsubscribe = Self {
             id: u16::get(from)?,
-            properties: get_properties(from)?,
+            properties: get_properties(from, protocol)?,
             filters: Vec::new(),
         };
         while !from.is_empty() {
@@ -370,32 +401,36 @@ impl Unsubscribe {
 }
 
 impl SubAck {
-    fn put(&self, out: &mut Vec<u8>) {
+    fn put(&self, out: &mut Vec<u8>, protocol: Protocol) {
         self.id.put(out);
-        put_properties(out, &self.properties);
+        put_properties(out, &self.properties, protocol);
         out.extend_from_slice(&self.codes);
     }
 
-    fn get(from: &mut Bytes) -> Result<Self, Malformed> {
+    fn get(from: &mut Bytes, protocol: Protocol) -> Result<Self, Malformed> {
         Ok(Self {
             id: u16::get(from)?,
-            properties: get_properties(from)?,
+            properties: get_properties(from, protocol)?,
             codes: from.split_off(0).to_vec(),
         })
     }
 }
 
-/// A reason code that may be left out when it is success (§3.4.2.1, §3.14.2.1).
-fn code_or_success(from: &mut Bytes) -> u8 {
-    from.try_get_u8().unwrap_or(0)
+/// A reason code that may be left out when it is success (§3.4.2.1, §3.14.2.1), and that
+/// MQTT 3.1.1 does not have.
+fn code_or_success(from: &mut Bytes, protocol: Protocol) -> u8 {
+    match protocol {
+        Protocol::V311 => 0,
+        Protocol::V5 => from.try_get_u8().unwrap_or(0),
+    }
 }
 
 /// Properties that may be left out, with their length, when there are none (§3.4.2.2.1).
-fn properties_or_none(from: &mut Bytes) -> Result<Properties, Malformed> {
+fn properties_or_none(from: &mut Bytes, protocol: Protocol) -> Result<Properties, Malformed> {
     if from.is_empty() {
         return Ok(Vec::new());
     }
-    get_properties(from)
+    get_properties(from, protocol)
 }
 
 fn put_framed(out: &mut Vec<u8>, first: u8, body: &[u8]) {

@@ -2,6 +2,7 @@
 
 use bytes::{Buf, Bytes};
 
+use super::Protocol;
 use super::wire::{Malformed, VarInt, Wire, put_var_int};
 
 /// The properties of one packet, in the order in which they are on the wire.
@@ -94,8 +95,11 @@ impl Property {
     }
 }
 
-/// Appends the property length and the properties.
-pub(crate) fn put_properties(out: &mut Vec<u8>, properties: &[Property]) {
+/// Appends the property length and the properties, where the version has them.
+pub(crate) fn put_properties(out: &mut Vec<u8>, properties: &[Property], protocol: Protocol) {
+    if protocol == Protocol::V311 {
+        return;
+    }
     if properties.is_empty() {
         out.push(0);
         return;
@@ -108,8 +112,14 @@ pub(crate) fn put_properties(out: &mut Vec<u8>, properties: &[Property]) {
     out.extend_from_slice(&encoded);
 }
 
-/// Reads the property length and the properties.
-pub(crate) fn get_properties(from: &mut Bytes) -> Result<Properties, Malformed> {
+/// Reads the property length and the properties, where the version has them.
+pub(crate) fn get_properties(
+    from: &mut Bytes,
+    protocol: Protocol,
+) -> Result<Properties, Malformed> {
+    if protocol == Protocol::V311 {
+        return Ok(Vec::new());
+    }
     let length = VarInt::get(from)?.0 as usize;
     if length == 0 {
         return Ok(Vec::new());

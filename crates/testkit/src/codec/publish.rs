@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use super::Protocol;
 use super::property::{Properties, Property, get_properties, put_properties};
 use super::wire::{Malformed, Wire, put_binary, put_var_int};
 
@@ -73,12 +74,19 @@ impl Publish {
 
     /// Appends the packet; the hot path of a load generator.
     pub fn put(&self, out: &mut Vec<u8>) {
+        self.put_as(out, Protocol::V5);
+    }
+
+    /// Appends the packet as that version has it.
+    pub fn put_as(&self, out: &mut Vec<u8>, protocol: Protocol) {
         let mut encoded = Vec::new();
-        let properties: &[u8] = if self.properties.is_empty() {
-            &[0]
-        } else {
-            put_properties(&mut encoded, &self.properties);
-            &encoded
+        let properties: &[u8] = match protocol {
+            Protocol::V311 => &[],
+            Protocol::V5 if self.properties.is_empty() => &[0],
+            Protocol::V5 => {
+                put_properties(&mut encoded, &self.properties, protocol);
+                &encoded
+            }
         };
         let id_size = if self.qos > 0 { 2 } else { 0 };
         let flags = u8::from(self.dup) << 3 | self.qos << 1 | u8::from(self.retain);
@@ -96,7 +104,7 @@ impl Publish {
     }
 
     /// Reads a PUBLISH whose first byte is `first`.
-    pub(crate) fn get(first: u8, mut body: Bytes) -> Result<Self, Malformed> {
+    pub(crate) fn get(first: u8, mut body: Bytes, protocol: Protocol) -> Result<Self, Malformed> {
         let qos = first >> 1 & 0x03;
         if qos == 3 {
             return Err(Malformed::PacketType(first));
@@ -107,7 +115,7 @@ impl Publish {
             retain: first & 0x01 != 0,
             topic: String::get(&mut body)?,
             id: if qos > 0 { u16::get(&mut body)? } else { 0 },
-            properties: get_properties(&mut body)?,
+            properties: get_properties(&mut body, protocol)?,
             payload: body,
         })
     }

@@ -20,6 +20,7 @@ fn every_packet_reads_back_as_it_was_written() {
     let properties = vec![Property::user("a", "b"), Property::ReasonString("r".into())];
     for packet in [
         Packet::Connect(Connect {
+            protocol: Protocol::V5,
             client_id: "c".into(),
             clean_start: true,
             keep_alive: 7,
@@ -140,5 +141,76 @@ fn bytes_that_are_no_packet_are_an_error() {
     ] {
         let body = Bytes::copy_from_slice(body);
         assert_eq!(Packet::decode(Frame { first, body }), Err(error));
+    }
+}
+
+#[test]
+fn mqtt_3_1_1_has_neither_properties_nor_codes() {
+    let properties = vec![Property::user("a", "b")];
+    let ack = |kind| {
+        Packet::Ack(Ack {
+            kind,
+            id: 0x0102,
+            code: 0x87,
+            properties: properties.clone(),
+        })
+    };
+    for (packet, bytes) in [
+        (
+            Packet::Connect(Connect {
+                protocol: Protocol::V311,
+                client_id: "c".into(),
+                clean_start: true,
+                keep_alive: 7,
+                properties: properties.clone(),
+                ..Connect::default()
+            }),
+            &b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x07\x00\x01c"[..],
+        ),
+        (
+            Packet::ConnAck(ConnAck {
+                session_present: true,
+                code: 0,
+                properties: properties.clone(),
+            }),
+            &[0x20, 2, 1, 0],
+        ),
+        (
+            Packet::Publish(Publish::new("t", "x").id(7).with(Property::TopicAlias(1))),
+            b"\x32\x06\x00\x01t\x00\x07x",
+        ),
+        (ack(AckKind::PubAck), &[0x40, 2, 1, 2]),
+        (ack(AckKind::PubRec), &[0x50, 2, 1, 2]),
+        (
+            Packet::SubAck(SubAck {
+                id: 1,
+                properties: properties.clone(),
+                codes: vec![0, 0x80],
+            }),
+            &[0x90, 4, 0, 1, 0, 0x80],
+        ),
+        (
+            Packet::UnsubAck(SubAck {
+                id: 1,
+                properties: Vec::new(),
+                codes: vec![0],
+            }),
+            &[0xB0, 2, 0, 1],
+        ),
+        (
+            Packet::Disconnect(Disconnect {
+                code: 0x8E,
+                properties: properties.clone(),
+            }),
+            &[0xE0, 0],
+        ),
+    ] {
+        assert_eq!(packet.encode_as(Protocol::V311), bytes, "{packet:?}");
+        let frame = Frame {
+            first: bytes[0],
+            body: Bytes::copy_from_slice(&bytes[2..]),
+        };
+        let back = Packet::decode_as(frame, Protocol::V311).unwrap();
+        assert_eq!(back.encode_as(Protocol::V311), bytes, "{packet:?}");
     }
 }

@@ -23,8 +23,8 @@ pub enum Malformed {
     /// A first byte that begins no packet.
     #[error("no packet begins with 0x{0:02x}")]
     PacketType(u8),
-    /// A protocol name or level that is not MQTT 5.
-    #[error("not MQTT 5: protocol {name:?} level {level}")]
+    /// A protocol name or level that is neither MQTT 5 nor MQTT 3.1.1.
+    #[error("neither MQTT 5 nor 3.1.1: protocol {name:?} level {level}")]
     Protocol {
         /// The protocol's name.
         name: String,

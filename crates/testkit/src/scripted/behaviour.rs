@@ -2,9 +2,14 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
 
 use super::connection::BrokerConnection;
-use crate::codec::{AckKind, ConnAck, Packet, Property, Publish, SubAck};
+use crate::codec::{
+    Ack, AckKind, ConnAck, Connect, Disconnect, Packet, Property, Publish, SubAck, Subscribe,
+};
 
 /// A PUBLISH as it was received.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,25 +22,47 @@ pub struct ReceivedPublish {
     pub publish: Publish,
 }
 
-/// What a PUBLISH is answered with.
+/// What a PUBLISH is answered with, or one of the two packets that go on with QoS 2.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
-    /// PUBACK, or the whole of PUBREC and PUBCOMP, with success.
+    /// The answer that the standard asks for, with success.
     Accept,
-    /// PUBACK or PUBREC with that reason code.
+    /// That answer with this reason code. MQTT 3.1.1 has none: it accepts.
     Code(u8),
     /// Nothing.
     Silence,
     /// These bytes.
     Bytes(Vec<u8>),
-    /// DISCONNECT with that code, then the end of the connection.
+    /// This packet.
+    Packet(Box<Packet>),
+    /// DISCONNECT with that code, then the end of the connection; with MQTT 3.1.1 only that.
     Disconnect(u8),
     /// The end of the connection.
     Close,
 }
 
-type ConnectAnswer = dyn Fn(usize) -> ConnAck + Send + Sync;
+/// A moment of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Moment {
+    /// The socket has been accepted, nothing was read.
+    Accepted,
+    /// In place of CONNACK.
+    Connect,
+    /// After CONNACK.
+    Welcomed,
+    /// In place of SUBACK.
+    Subscribe,
+    /// After SUBACK.
+    Subscribed,
+    /// In place of UNSUBACK.
+    Unsubscribe,
+    /// In place of PINGRESP.
+    Ping,
+}
+
+type ConnectAnswer = dyn Fn(usize, &Connect) -> ConnAck + Send + Sync;
 type PublishAnswer = dyn Fn(&ReceivedPublish) -> Reply + Send + Sync;
+type AckAnswer = dyn Fn(&Ack) -> Reply + Send + Sync;
 type SubscribeAnswer = dyn Fn(&str) -> u8 + Send + Sync;
 
 /// A broker's usual ways: it accepts clients, subscriptions and messages, and answers PINGREQ.
@@ -45,9 +72,14 @@ type SubscribeAnswer = dyn Fn(&str) -> u8 + Send + Sync;
 pub struct Behaviour {
     connack: Arc<ConnectAnswer>,
     reply: Arc<PublishAnswer>,
+    pubrec: Arc<AckAnswer>,
+    pubrel: Arc<AckAnswer>,
     suback: Option<Arc<SubscribeAnswer>>,
     after_subscribe: Vec<Publish>,
+    bytes: Vec<(Moment, Vec<u8>)>,
+    leave: Option<(Duration, Disconnect)>,
     pings: bool,
+    takeover: bool,
 }
 
 impl Default for Behaviour {
@@ -60,11 +92,16 @@ impl Behaviour {
     /// Accepts everything.
     pub fn new() -> Self {
         Self {
-            connack: Arc::new(|_| ConnAck::default()),
+            connack: Arc::new(|_, _| ConnAck::default()),
             reply: Arc::new(|_| Reply::Accept),
+            pubrec: Arc::new(|_| Reply::Accept),
+            pubrel: Arc::new(|_| Reply::Accept),
             suback: None,
             after_subscribe: Vec::new(),
+            bytes: Vec::new(),
+            leave: None,
             pings: true,
+            takeover: false,
         }
     }
 
@@ -78,7 +115,15 @@ impl Behaviour {
     }
 
     /// Answers the CONNECT of each connection, numbered from 0, as `answer` says.
-    pub fn connacks(mut self, answer: impl Fn(usize) -> ConnAck + Send + Sync + 'static) -> Self {
+    pub fn connacks(self, answer: impl Fn(usize) -> ConnAck + Send + Sync + 'static) -> Self {
+        self.connacks_to(move |number, _| answer(number))
+    }
+
+    /// As [`Behaviour::connacks`], with a look at the CONNECT.
+    pub fn connacks_to(
+        mut self,
+        answer: impl Fn(usize, &Connect) -> ConnAck + Send + Sync + 'static,
+    ) -> Self {
         self.connack = Arc::new(answer);
         self
     }
@@ -89,6 +134,26 @@ impl Behaviour {
         reply: impl Fn(&ReceivedPublish) -> Reply + Send + Sync + 'static,
     ) -> Self {
         self.reply = Arc::new(reply);
+        self
+    }
+
+    /// Answers each PUBREL, with which the client goes on with a message of QoS 2 that it has
+    /// sent, as `reply` says.
+    pub fn reply_to_pubrel(
+        mut self,
+        reply: impl Fn(&Ack) -> Reply + Send + Sync + 'static,
+    ) -> Self {
+        self.pubrel = Arc::new(reply);
+        self
+    }
+
+    /// Answers each PUBREC without an error, with which the client has received a message of
+    /// QoS 2, as `reply` says.
+    pub fn reply_to_pubrec(
+        mut self,
+        reply: impl Fn(&Ack) -> Reply + Send + Sync + 'static,
+    ) -> Self {
+        self.pubrec = Arc::new(reply);
         self
     }
 
@@ -105,10 +170,36 @@ impl Behaviour {
         self
     }
 
+    /// Sends these bytes at that moment of each connection, as they are.
+    pub fn bytes_at(mut self, moment: Moment, bytes: impl Into<Vec<u8>>) -> Self {
+        self.bytes.push((moment, bytes.into()));
+        self
+    }
+
+    /// Takes leave of each client so long after its CONNACK.
+    pub fn leave_after(mut self, delay: Duration, disconnect: Disconnect) -> Self {
+        self.leave = Some((delay, disconnect));
+        self
+    }
+
+    /// Ends the older connection of a client identifier when a new one comes, with 0x8E; with
+    /// MQTT 3.1.1, without a word.
+    pub fn takeover(mut self) -> Self {
+        self.takeover = true;
+        self
+    }
+
     /// Leaves PINGREQ unanswered.
     pub fn without_pings(mut self) -> Self {
         self.pings = false;
         self
+    }
+
+    fn bytes_of(&self, moment: Moment) -> Option<&[u8]> {
+        let mut bytes = self.bytes.iter();
+        bytes
+            .find(|(at, _)| *at == moment)
+            .map(|(_, bytes)| bytes.as_slice())
     }
 }
 
@@ -121,45 +212,72 @@ impl fmt::Debug for Behaviour {
 impl BrokerConnection {
     /// Serves the connection by `behaviour` until it ends; a script may go before.
     pub async fn behave(&mut self, behaviour: &Behaviour) {
-        while let Some(packet) = self.read_packet().await {
-            match packet {
-                Packet::Connect(_) => {
-                    let answer = (behaviour.connack)(self.number());
-                    let refused = answer.code >= 0x80;
-                    self.send_packet(&Packet::ConnAck(answer)).await;
-                    if refused {
-                        return;
-                    }
+        self.say(behaviour, Moment::Accepted).await;
+        let mut leave = None;
+        loop {
+            let packet = tokio::select! {
+                packet = self.read_packet() => packet,
+                disconnect = until(leave.as_ref()) => {
+                    self.disconnect_with(disconnect).await;
+                    return;
                 }
-                Packet::Publish(publish) => {
-                    let received = self.latest_publish(publish);
-                    let reply = (behaviour.reply)(&received);
-                    if !self.answer(&received.publish, reply).await {
-                        return;
-                    }
+            };
+            let Some(packet) = packet else { return };
+            let connect = matches!(packet, Packet::Connect(_));
+            if !self.serve(behaviour, packet).await {
+                return;
+            }
+            if connect && let Some((delay, disconnect)) = &behaviour.leave {
+                leave = Some((Instant::now() + *delay, disconnect.clone()));
+            }
+        }
+    }
+
+    /// Answers one packet; false when that ends the connection.
+    async fn serve(&self, behaviour: &Behaviour, packet: Packet) -> bool {
+        match packet {
+            Packet::Connect(connect) => {
+                if behaviour.takeover {
+                    self.take_over(&connect.client_id).await;
                 }
-                Packet::Ack(ack) => match ack.kind {
-                    AckKind::PubRel => self.pubcomp(ack.id, 0).await,
-                    AckKind::PubRec if ack.code < 0x80 => {
-                        self.ack(AckKind::PubRel, ack.id, 0).await;
-                    }
-                    _ => {}
-                },
-                Packet::Subscribe(subscribe) => {
-                    let codes: Vec<u8> = subscribe
-                        .filters
-                        .iter()
-                        .map(|(filter, options)| match &behaviour.suback {
-                            Some(answer) => answer(filter),
-                            None => options & 0x03,
-                        })
-                        .collect();
-                    self.suback(subscribe.id, &codes).await;
-                    for message in &behaviour.after_subscribe {
-                        self.publish(message.clone()).await;
-                    }
+                if self.say(behaviour, Moment::Connect).await {
+                    return true;
                 }
-                Packet::Unsubscribe(unsubscribe) => {
+                let answer = (behaviour.connack)(self.number(), &connect);
+                let refused = answer.code != 0;
+                self.send_packet(&Packet::ConnAck(answer)).await;
+                self.say(behaviour, Moment::Welcomed).await;
+                return !refused;
+            }
+            Packet::Publish(publish) => {
+                let received = self.latest_publish(publish);
+                let reply = (behaviour.reply)(&received);
+                let Publish { qos, id, .. } = received.publish;
+                let answer = match qos {
+                    0 => None,
+                    1 => Some((AckKind::PubAck, id)),
+                    _ => Some((AckKind::PubRec, id)),
+                };
+                return self.answer(answer, reply).await;
+            }
+            Packet::Ack(ack) => match ack.kind {
+                AckKind::PubRel => {
+                    let reply = (behaviour.pubrel)(&ack);
+                    return self.answer(Some((AckKind::PubComp, ack.id)), reply).await;
+                }
+                AckKind::PubRec if ack.code < 0x80 => {
+                    let reply = (behaviour.pubrec)(&ack);
+                    return self.answer(Some((AckKind::PubRel, ack.id)), reply).await;
+                }
+                _ => {}
+            },
+            Packet::Subscribe(subscribe) => {
+                if !self.say(behaviour, Moment::Subscribe).await {
+                    self.grant(behaviour, &subscribe).await;
+                }
+            }
+            Packet::Unsubscribe(unsubscribe) => {
+                if !self.say(behaviour, Moment::Unsubscribe).await {
                     self.send_packet(&Packet::UnsubAck(SubAck {
                         id: unsubscribe.id,
                         properties: Vec::new(),
@@ -167,39 +285,83 @@ impl BrokerConnection {
                     }))
                     .await;
                 }
-                Packet::PingReq if behaviour.pings => self.send_packet(&Packet::PingResp).await,
-                Packet::PingReq => {}
-                Packet::Disconnect(_) => return,
-                other @ (Packet::ConnAck(_)
-                | Packet::SubAck(_)
-                | Packet::UnsubAck(_)
-                | Packet::PingResp
-                | Packet::Auth(_)) => panic!("no client sends {other:?}"),
             }
+            Packet::PingReq => {
+                if !self.say(behaviour, Moment::Ping).await && behaviour.pings {
+                    self.send_packet(&Packet::PingResp).await;
+                }
+            }
+            Packet::Disconnect(_) => return false,
+            other @ (Packet::ConnAck(_)
+            | Packet::SubAck(_)
+            | Packet::UnsubAck(_)
+            | Packet::PingResp
+            | Packet::Auth(_)) => panic!("no client sends {other:?}"),
+        }
+        true
+    }
+
+    async fn grant(&self, behaviour: &Behaviour, subscribe: &Subscribe) {
+        let codes: Vec<u8> = subscribe
+            .filters
+            .iter()
+            .map(|(filter, options)| match &behaviour.suback {
+                Some(answer) => answer(filter),
+                None => options & 0x03,
+            })
+            .collect();
+        self.suback(subscribe.id, &codes).await;
+        for message in &behaviour.after_subscribe {
+            self.publish(message.clone()).await;
+        }
+        self.say(behaviour, Moment::Subscribed).await;
+    }
+
+    /// Sends what the behaviour has for that moment, if anything.
+    async fn say(&self, behaviour: &Behaviour, moment: Moment) -> bool {
+        match behaviour.bytes_of(moment) {
+            Some(bytes) => {
+                self.send(bytes).await;
+                true
+            }
+            None => false,
         }
     }
 
-    /// Answers one PUBLISH; false when that ends the connection.
-    async fn answer(&self, publish: &Publish, reply: Reply) -> bool {
-        match reply {
-            Reply::Accept => self.answer_with_code(publish, 0).await,
-            Reply::Code(code) => self.answer_with_code(publish, code).await,
-            Reply::Silence => {}
-            Reply::Bytes(bytes) => self.send(&bytes).await,
+    /// Replies to one packet whose usual answer is given; false when that ends the connection.
+    async fn answer(&self, usual: Option<(AckKind, u16)>, reply: Reply) -> bool {
+        let code = match reply {
+            Reply::Accept => 0,
+            Reply::Code(code) => code,
+            Reply::Silence => return true,
+            Reply::Bytes(bytes) => {
+                self.send(&bytes).await;
+                return true;
+            }
+            Reply::Packet(packet) => {
+                self.send_packet(&packet).await;
+                return true;
+            }
             Reply::Disconnect(code) => {
                 self.disconnect(code).await;
                 return false;
             }
             Reply::Close => return false,
+        };
+        if let Some((kind, id)) = usual {
+            self.ack(kind, id, code).await;
         }
         true
     }
+}
 
-    async fn answer_with_code(&self, publish: &Publish, code: u8) {
-        match publish.qos {
-            0 => {}
-            1 => self.puback(publish.id, code).await,
-            _ => self.pubrec(publish.id, code).await,
+/// Hands out the leave that is taken, when its time has come.
+async fn until(leave: Option<&(Instant, Disconnect)>) -> Disconnect {
+    match leave {
+        Some((at, disconnect)) => {
+            sleep_until(*at).await;
+            disconnect.clone()
         }
+        None => std::future::pending().await,
     }
 }

@@ -8,9 +8,10 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::behaviour::ReceivedPublish;
-use super::{Shared, lock};
+use super::{Open, Shared, lock};
 use crate::codec::{
-    Ack, AckKind, ConnAck, Connect, Disconnect, Packet, Property, Publish, SubAck, Subscribe,
+    Ack, AckKind, ConnAck, Connect, Disconnect, Packet, Property, Protocol, Publish, SubAck,
+    Subscribe,
 };
 use crate::frames::FrameReader;
 use crate::socket::Socket;
@@ -22,6 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub struct BrokerConnection {
     number: usize,
+    protocol: Protocol,
     reader: FrameReader<Socket>,
     socket: Socket,
     shared: Arc<Shared>,
@@ -29,10 +31,16 @@ pub struct BrokerConnection {
 
 impl BrokerConnection {
     pub(super) fn new(socket: Socket, number: usize, shared: Arc<Shared>) -> Self {
-        lock(&shared.sockets).push((number, socket.clone()));
+        lock(&shared.sockets).push(Open {
+            number,
+            socket: socket.clone(),
+            protocol: Protocol::default(),
+            client_id: None,
+        });
         shared.open.fetch_add(1, Ordering::SeqCst);
         Self {
             number,
+            protocol: Protocol::default(),
             reader: FrameReader::new(socket.clone()),
             socket,
             shared,
@@ -44,10 +52,15 @@ impl BrokerConnection {
         self.number
     }
 
+    /// The version that the client's CONNECT has named.
+    pub const fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
     /// The next packet; `None` when the client has closed or reset the connection.
     ///
     /// # Panics
-    /// When the client sends what is no MQTT 5 packet.
+    /// When the client sends what is no packet of its version.
     pub async fn read_packet(&mut self) -> Option<Packet> {
         let next = tokio::select! {
             next = self.reader.next() => next,
@@ -60,8 +73,11 @@ impl BrokerConnection {
             }
             Err(_) => return None,
         };
-        let packet = Packet::decode(frame)
+        let packet = Packet::decode_as(frame, self.protocol)
             .unwrap_or_else(|error| panic!("connection {}: {error}", self.number));
+        if let Packet::Connect(connect) = &packet {
+            self.introduce(connect);
+        }
         self.record(&packet);
         Some(packet)
     }
@@ -138,12 +154,17 @@ impl BrokerConnection {
 
     /// Sends bytes as they are. A client that has gone is no failure of the script.
     pub async fn send(&self, bytes: &[u8]) {
-        let _ = self.socket.write_all(bytes).await;
+        let _ = self.try_send(bytes).await;
+    }
+
+    /// Sends bytes as they are; an error when the client has gone.
+    pub async fn try_send(&self, bytes: &[u8]) -> io::Result<()> {
+        self.socket.write_all(bytes).await
     }
 
     /// Sends a packet.
     pub async fn send_packet(&self, packet: &Packet) {
-        self.send(&packet.encode()).await;
+        self.send(&packet.encode_as(self.protocol)).await;
     }
 
     /// Accepts the client, without a session, with these properties.
@@ -198,13 +219,18 @@ impl BrokerConnection {
         self.send_packet(&Packet::Publish(publish)).await;
     }
 
-    /// Sends DISCONNECT; the socket stays open until the connection is dropped.
+    /// Sends DISCONNECT; the socket stays open until the connection is dropped. Nothing with
+    /// MQTT 3.1.1, where a broker ends without a word.
     pub async fn disconnect(&self, code: u8) {
-        self.send_packet(&Packet::Disconnect(Disconnect {
-            code,
-            properties: Vec::new(),
-        }))
-        .await;
+        let properties = Vec::new();
+        self.disconnect_with(Disconnect { code, properties }).await;
+    }
+
+    /// As [`BrokerConnection::disconnect`], with properties.
+    pub async fn disconnect_with(&self, disconnect: Disconnect) {
+        if self.protocol == Protocol::V5 {
+            self.send_packet(&Packet::Disconnect(disconnect)).await;
+        }
     }
 
     /// Ends the connection with a FIN, or a RST when bytes are unread.
@@ -215,6 +241,31 @@ impl BrokerConnection {
     /// Ends the connection with a RST.
     pub fn reset(self) {
         self.socket.close_with_reset();
+    }
+
+    /// Remembers who the client is.
+    fn introduce(&mut self, connect: &Connect) {
+        self.protocol = connect.protocol;
+        let mut sockets = lock(&self.shared.sockets);
+        if let Some(open) = sockets.iter_mut().find(|open| open.number == self.number) {
+            open.protocol = connect.protocol;
+            open.client_id = Some(connect.client_id.clone());
+        }
+    }
+
+    /// Ends the other connections of that client, as the standard wants it (§3.1.4).
+    pub(super) async fn take_over(&self, client_id: &str) {
+        let others: Vec<Open> = lock(&self.shared.sockets)
+            .iter()
+            .filter(|open| open.number != self.number)
+            .filter(|open| open.client_id.as_deref() == Some(client_id))
+            .cloned()
+            .collect();
+        for other in others {
+            let properties = Vec::new();
+            let code = 0x8E;
+            other.dismiss(Disconnect { code, properties }).await;
+        }
     }
 
     fn record(&self, packet: &Packet) {
@@ -248,7 +299,7 @@ impl Drop for BrokerConnection {
             let failure = format!("connection {}: its script panicked, see above", self.number);
             lock(&self.shared.failures).push(failure);
         }
-        lock(&self.shared.sockets).retain(|(number, _)| *number != self.number);
+        lock(&self.shared.sockets).retain(|open| open.number != self.number);
         self.shared.open.fetch_sub(1, Ordering::SeqCst);
     }
 }
