@@ -239,13 +239,11 @@ async fn bytes_are_said_at_any_moment() {
     assert!(error.to_string().contains("PingResp"), "{error}");
 
     let behaviour = Behaviour::new()
-        .bytes_at(Moment::Welcomed, twice.clone())
-        .bytes_at(Moment::Ping, twice)
+        .bytes_at(Moment::Welcomed, twice)
         .bytes_at(Moment::Subscribe, [0x90, 4, 0, 1, 0, 0x9E]);
     let broker = ScriptedBroker::behaving(behaviour).await;
     let mut client = RawClient::connect(broker.port(), "c").await.unwrap();
-    client.send(&Packet::PingReq.encode()).await.unwrap();
-    for _ in 0..4 {
+    for _ in 0..2 {
         let packet = client.read_packet(SOON).await.unwrap();
         assert_eq!(packet, Packet::PingResp);
     }
