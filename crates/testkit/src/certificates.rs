@@ -9,6 +9,8 @@ use rcgen::{
     KeyUsagePurpose, date_time_ymd,
 };
 use tempfile::TempDir;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
 
 /// The names that a server of this machine answers to.
 const LOCAL_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
@@ -22,6 +24,51 @@ pub struct Identity {
     pub certificate: PathBuf,
     /// Its private key (PKCS #8).
     pub key: PathBuf,
+}
+
+impl Identity {
+    /// The certificate's bytes (DER).
+    ///
+    /// # Panics
+    /// When the file cannot be read.
+    pub fn der(&self) -> Vec<u8> {
+        let certificate = CertificateDer::from_pem_file(&self.certificate);
+        certificate.expect("a certificate in PEM").to_vec()
+    }
+
+    /// Puts the certificate and the key of another in the place of these, one after the other,
+    /// as one who renews them does.
+    ///
+    /// # Panics
+    /// When the files cannot be written.
+    pub fn replace_with(&self, other: &Self) {
+        self.replace_certificate_with(other);
+        self.replace_key_with(other);
+    }
+
+    /// Puts the certificate of another in the place of this one; the key stays.
+    ///
+    /// # Panics
+    /// When the file cannot be written.
+    pub fn replace_certificate_with(&self, other: &Self) {
+        replace(&self.certificate, &other.certificate);
+    }
+
+    /// Puts the key of another in the place of this one; the certificate stays.
+    ///
+    /// # Panics
+    /// When the file cannot be written.
+    pub fn replace_key_with(&self, other: &Self) {
+        replace(&self.key, &other.key);
+    }
+}
+
+/// Replaces a file at once: whoever reads sees the old one or the new one.
+fn replace(path: &Path, by: &Path) {
+    let new = path.with_extension("new");
+    fs::copy(by, &new)
+        .and_then(|_| fs::rename(&new, path))
+        .unwrap_or_else(|error| panic!("cannot replace {}: {error}", path.display()));
 }
 
 /// A certificate authority with a folder of its own, gone on drop.

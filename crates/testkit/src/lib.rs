@@ -2,9 +2,11 @@
 //!
 //! Brokers to talk to: [`Mosquitto`], a real one that can be stopped, killed, paused and given
 //! a new ACL, and [`ScriptedBroker`], which answers byte for byte what a test says. A [`Proxy`]
-//! to break the line between. [`RawClient`], an MQTT client on the same small [`codec`], so that
-//! no test checks a client library with itself. [`BridgeProcess`], a binary under test, in an
-//! [`Installation`] of its own. And what they play together: a [`Crossing`] of numbered messages.
+//! to break the line between; a [`TlsFront`] and an [`HttpProxy`] to get there another way, with
+//! certificates of an [`Authority`] made on the spot. [`RawClient`], an MQTT client on the same
+//! small [`codec`], so that no test checks a client library with itself. [`BridgeProcess`], a
+//! binary under test, in an [`Installation`] of its own. And what they play together: a
+//! [`Crossing`] of numbered messages.
 //!
 //! For stores there is [`store_conformance`], which every implementation of the core's contract
 //! has to pass, and a [`MemoryStore`].
@@ -26,12 +28,14 @@ pub mod codec;
 pub mod http;
 pub mod store_conformance;
 
+mod acceptor;
 mod certificates;
 mod client;
 mod collector;
 mod crossing;
 mod feeder;
 mod frames;
+mod http_proxy;
 mod installation;
 mod ledger;
 mod memory_store;
@@ -43,6 +47,7 @@ mod proxy;
 mod scripted;
 mod signal;
 mod socket;
+mod tls_front;
 mod wait;
 
 pub use certificates::{Authority, Identity};
@@ -53,6 +58,7 @@ pub use codec::{
 pub use collector::Collector;
 pub use crossing::{Crossing, CrossingReport, Disturbance, Loss};
 pub use feeder::{Fed, Feeder, Load};
+pub use http_proxy::{HttpProxy, TunnelRequest};
 pub use installation::{BridgeConfig, Installation};
 pub use ledger::Ledger;
 pub use memory_store::MemoryStore;
@@ -62,4 +68,5 @@ pub use port::PortLease;
 pub use process::{BridgeProcess, BridgeProcessBuilder, Metrics, Sample};
 pub use proxy::{Cut, Proxy};
 pub use scripted::{Behaviour, BrokerConnection, Moment, ReceivedPublish, Reply, ScriptedBroker};
+pub use tls_front::{Handshake, TlsFront, TlsFrontBuilder};
 pub use wait::{wait_for, wait_until};

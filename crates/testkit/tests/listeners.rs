@@ -2,21 +2,29 @@
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
+    clippy::indexing_slicing,
     reason = "the code of tests: failing loudly is what it is for"
 )]
 
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use bridge_testkit::{Authority, ClientOptions, Connect, Identity, Mosquitto, Packet, RawClient};
+use bridge_testkit::{
+    Authority, ClientOptions, Connect, Handshake, HttpProxy, Identity, Mosquitto, Packet,
+    RawClient, ScriptedBroker, TlsFront, wait_until,
+};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+const SOON: Duration = Duration::from_secs(10);
 
 /// Connects, as a client of MQTT; the first four bytes of the answer.
 async fn hello(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<[u8; 4]> {
@@ -40,8 +48,11 @@ async fn tls(
     roots
         .add(CertificateDer::from_pem_file(trusted).unwrap())
         .unwrap();
-    let config = ClientConfig::builder().with_root_certificates(roots);
-    let config = match client {
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots);
+    let mut config = match client {
         None => config.with_no_client_auth(),
         Some(client) => config
             .with_client_auth_cert(
@@ -50,6 +61,7 @@ async fn tls(
             )
             .unwrap(),
     };
+    config.alpn_protocols = vec![b"mqtt".to_vec()];
     let stream = TcpStream::connect(("127.0.0.1", port)).await?;
     TlsConnector::from(Arc::new(config))
         .connect(ServerName::try_from("localhost").unwrap(), stream)
@@ -145,4 +157,99 @@ async fn other_passwords_count_from_the_next_connection_on() {
     broker.set_users(&[("u", "new")]).await;
     with("old").connect(broker.port()).await.unwrap_err();
     with("new").connect(broker.port()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_front_of_tls_tells_what_the_client_has_shown() {
+    let authority = Authority::new();
+    let client = authority.client("plant-7");
+    let broker = ScriptedBroker::accepting().await;
+    let front = TlsFront::builder(authority.server())
+        .clients_of(authority.certificate())
+        .alpn(&["http/1.1", "mqtt"])
+        .start(broker.port())
+        .await;
+    let trusted = authority.certificate();
+    let stream = tls(front.port(), &trusted, Some(&client)).await;
+    assert!(accepted(hello(stream.unwrap()).await.unwrap()));
+    let shown = Handshake {
+        server_name: Some("localhost".to_owned()),
+        alpn: Some("mqtt".to_owned()),
+        client: Some(client.der()),
+        is_1_3: true,
+    };
+    assert_eq!(front.handshakes(), [shown]);
+    let without = async { hello(tls(front.port(), &trusted, None).await?).await };
+    without.await.unwrap_err();
+    wait_until("the failure is told", SOON, || front.failures().len() == 1).await;
+}
+
+#[tokio::test]
+async fn a_front_of_tls_shows_another_certificate_when_it_is_to() {
+    let (old, new) = (Authority::new(), Authority::new());
+    let broker = ScriptedBroker::accepting().await;
+    let front = TlsFront::builder(old.server()).only_1_2();
+    let mut front = front.start(broker.port()).await;
+    tls(front.port(), &old.certificate(), None).await.unwrap();
+    assert!(!front.handshakes()[0].is_1_3);
+    front.present(new.server());
+    tls(front.port(), &old.certificate(), None)
+        .await
+        .unwrap_err();
+    tls(front.port(), &new.certificate(), None).await.unwrap();
+}
+
+#[tokio::test]
+async fn files_of_an_identity_are_replaced_one_by_one() {
+    let authority = Authority::new();
+    let (one, other) = (authority.client("a"), authority.client("a"));
+    let before = one.der();
+    one.replace_certificate_with(&other);
+    assert_ne!(one.der(), before);
+    assert_eq!(one.der(), other.der());
+    let key = |identity: &Identity| std::fs::read(&identity.key).unwrap();
+    assert_ne!(key(&one), key(&other));
+    one.replace_key_with(&other);
+    assert_eq!(key(&one), key(&other));
+}
+
+/// Asks an HTTP proxy for a tunnel; the status line, and the stream behind it.
+async fn tunnel(proxy: &HttpProxy, target: &str, field: &str) -> (String, TcpStream) {
+    let mut stream = TcpStream::connect(("127.0.0.1", proxy.port()))
+        .await
+        .unwrap();
+    let request = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n{field}\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.unwrap());
+    }
+    let head = String::from_utf8(head).unwrap();
+    (head.lines().next().unwrap().to_owned(), stream)
+}
+
+#[tokio::test]
+async fn an_http_proxy_leads_where_only_it_knows_the_way() {
+    const ALLOWED: &str = "Proxy-Authorization: Basic dTpw\r\n";
+    let broker = ScriptedBroker::accepting().await;
+    let proxy = HttpProxy::start().await;
+    let direct = format!("127.0.0.1:{}", broker.port());
+    let (status, stream) = tunnel(&proxy, &direct, "").await;
+    assert_eq!(status, "HTTP/1.1 200 Connection established");
+    assert!(accepted(hello(stream).await.unwrap()));
+
+    proxy.lead("broker.plant.invalid:8883", broker.port());
+    proxy.require("Basic dTpw");
+    let (status, _) = tunnel(&proxy, "broker.plant.invalid:8883", "").await;
+    assert_eq!(status, "HTTP/1.1 407 Proxy Authentication Required");
+    let (_, stream) = tunnel(&proxy, "broker.plant.invalid:8883", ALLOWED).await;
+    assert!(accepted(hello(stream).await.unwrap()));
+    let (status, _) = tunnel(&proxy, "other.plant.invalid:8883", ALLOWED).await;
+    assert_eq!(status, "HTTP/1.1 502 Bad Gateway");
+    proxy.answer_with(Some(b"HTTP/1.1 503 Later\r\n\r\n"));
+    let (status, _) = tunnel(&proxy, &direct, ALLOWED).await;
+    assert_eq!(status, "HTTP/1.1 503 Later");
+    let asked = proxy.requests();
+    assert_eq!(asked[1].target, "broker.plant.invalid:8883");
+    assert_eq!(asked[2].header("proxy-authorization"), Some("Basic dTpw"));
 }
