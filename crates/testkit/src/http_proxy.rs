@@ -4,35 +4,12 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::io::{AsyncWriteExt, copy_bidirectional};
 use tokio::net::TcpStream;
 
 use crate::acceptor::Acceptor;
+use crate::http_head::RequestHead;
 use crate::port::{self, PortLease};
-
-/// A head longer than this is refused.
-const MAX_HEAD: usize = 16 * 1024;
-
-/// What a client has asked an [`HttpProxy`] for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TunnelRequest {
-    /// The method, `CONNECT` from a client that is right.
-    pub method: String,
-    /// Host and port, as the client named them.
-    pub target: String,
-    /// The header fields, their names in lower case.
-    pub headers: Vec<(String, String)>,
-}
-
-impl TunnelRequest {
-    /// The first header field of that name, which is given in lower case.
-    pub fn header(&self, name: &str) -> Option<&str> {
-        let mut fields = self.headers.iter();
-        fields
-            .find(|(field, _)| field == name)
-            .map(|(_, value)| value.as_str())
-    }
-}
 
 /// A proxy on 127.0.0.1; everything it holds is closed on drop.
 #[derive(Debug)]
@@ -45,7 +22,7 @@ pub struct HttpProxy {
 #[derive(Debug, Default)]
 struct Shared {
     rules: Mutex<Rules>,
-    requests: Mutex<Vec<TunnelRequest>>,
+    requests: Mutex<Vec<RequestHead>>,
 }
 
 #[derive(Debug, Default)]
@@ -99,14 +76,14 @@ impl HttpProxy {
     }
 
     /// What it was asked for so far.
-    pub fn requests(&self) -> Vec<TunnelRequest> {
+    pub fn requests(&self) -> Vec<RequestHead> {
         lock(&self.shared.requests).clone()
     }
 }
 
 impl Shared {
     async fn serve(&self, mut client: TcpStream) -> io::Result<()> {
-        let Some(request) = read_head(&mut client).await? else {
+        let Some(request) = RequestHead::read(&mut client).await? else {
             return Ok(());
         };
         lock(&self.requests).push(request.clone());
@@ -131,7 +108,7 @@ impl Shared {
         Ok(())
     }
 
-    fn refusal(&self, request: &TunnelRequest) -> Option<Vec<u8>> {
+    fn refusal(&self, request: &RequestHead) -> Option<Vec<u8>> {
         let rules = lock(&self.rules);
         if let Some(answer) = &rules.answer {
             return Some(answer.clone());
@@ -150,35 +127,6 @@ impl Shared {
 /// An answer without a body.
 fn head(status: &str) -> Vec<u8> {
     format!("HTTP/1.1 {status}\r\n\r\n").into_bytes()
-}
-
-/// Reads up to the empty line and not one byte more, which may belong to the tunnel; `None` when
-/// the client ends before it.
-async fn read_head(client: &mut TcpStream) -> io::Result<Option<TunnelRequest>> {
-    let mut bytes = Vec::new();
-    while !bytes.ends_with(b"\r\n\r\n") {
-        if bytes.len() > MAX_HEAD {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        match client.read_u8().await {
-            Ok(byte) => bytes.push(byte),
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-            Err(error) => return Err(error),
-        }
-    }
-    let text = String::from_utf8_lossy(&bytes);
-    let mut lines = text.lines();
-    let mut words = lines.next().unwrap_or_default().split(' ');
-    let mut word = || words.next().unwrap_or_default().to_owned();
-    let (method, target) = (word(), word());
-    let fields = lines.filter_map(|line| line.split_once(':'));
-    Ok(Some(TunnelRequest {
-        method,
-        target,
-        headers: fields
-            .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
-            .collect(),
-    }))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -2,8 +2,8 @@
 //!
 //! Brokers to talk to: [`Mosquitto`], a real one that can be stopped, killed, paused and given
 //! a new ACL, and [`ScriptedBroker`], which answers byte for byte what a test says. A [`Proxy`]
-//! to break the line between; a [`TlsFront`] and an [`HttpProxy`] to get there another way, with
-//! certificates of an [`Authority`] made on the spot. [`RawClient`], an MQTT client on the same
+//! to break the line between; a [`TlsFront`], a [`WebSocketFront`] and an [`HttpProxy`] to get
+//! there another way, with certificates of an [`Authority`] made on the spot. [`RawClient`], an MQTT client on the same
 //! small [`codec`], so that no test checks a client library with itself. [`BridgeProcess`], a
 //! binary under test, in an [`Installation`] of its own. And what they play together: a
 //! [`Crossing`] of numbered messages.
@@ -35,6 +35,7 @@ mod collector;
 mod crossing;
 mod feeder;
 mod frames;
+mod http_head;
 mod http_proxy;
 mod installation;
 mod ledger;
@@ -49,6 +50,7 @@ mod signal;
 mod socket;
 mod tls_front;
 mod wait;
+mod websocket_front;
 
 pub use certificates::{Authority, Identity};
 pub use client::{ClientOptions, PublishReport, RawClient};
@@ -58,7 +60,8 @@ pub use codec::{
 pub use collector::Collector;
 pub use crossing::{Crossing, CrossingReport, Disturbance, Loss};
 pub use feeder::{Fed, Feeder, Load};
-pub use http_proxy::{HttpProxy, TunnelRequest};
+pub use http_head::RequestHead;
+pub use http_proxy::HttpProxy;
 pub use installation::{BridgeConfig, Installation};
 pub use ledger::Ledger;
 pub use memory_store::MemoryStore;
@@ -70,3 +73,4 @@ pub use proxy::{Cut, Proxy};
 pub use scripted::{Behaviour, BrokerConnection, Moment, ReceivedPublish, Reply, ScriptedBroker};
 pub use tls_front::{Handshake, TlsFront, TlsFrontBuilder};
 pub use wait::{wait_for, wait_until};
+pub use websocket_front::{WebSocketFront, WebSocketFrontBuilder};

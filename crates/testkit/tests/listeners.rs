@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bridge_testkit::{
     Authority, ClientOptions, Connect, Handshake, HttpProxy, Identity, Mosquitto, Packet,
-    RawClient, ScriptedBroker, TlsFront, wait_until,
+    RawClient, ScriptedBroker, TlsFront, WebSocketFront, wait_until,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
@@ -252,4 +252,63 @@ async fn an_http_proxy_leads_where_only_it_knows_the_way() {
     let asked = proxy.requests();
     assert_eq!(asked[1].target, "broker.plant.invalid:8883");
     assert_eq!(asked[2].header("proxy-authorization"), Some("Basic dTpw"));
+}
+
+#[tokio::test]
+async fn a_front_of_websocket_carries_frames_of_any_cut_and_answers_pings() {
+    const UPGRADE: &[u8] = b"GET /mqtt?x=1 HTTP/1.1\r\nHost: localhost\r\n\
+        Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+        Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: mqtt\r\n\r\n";
+    let broker = ScriptedBroker::accepting().await;
+    let front = WebSocketFront::builder().fragments_of(3).with_pings();
+    let front = front.start(broker.port()).await;
+    let mut stream = TcpStream::connect(("127.0.0.1", front.port()))
+        .await
+        .unwrap();
+    stream.write_all(UPGRADE).await.unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.unwrap());
+    }
+    assert_eq!(String::from_utf8(head).unwrap().lines().last(), Some(""));
+    // A mask of zeros leaves the payload as it is.
+    let masked = |opcode: u8, payload: &[u8]| {
+        let mut frame = vec![
+            0x80 | opcode,
+            0x80 | u8::try_from(payload.len()).unwrap(),
+            0,
+            0,
+            0,
+            0,
+        ];
+        frame.extend_from_slice(payload);
+        frame
+    };
+    let connect = Packet::Connect(Connect::default()).encode();
+    let (one, rest) = connect.split_at(1);
+    for frame in [
+        masked(2, one),
+        masked(2, rest),
+        masked(0xA, b"?"),
+        masked(9, b"!"),
+    ] {
+        stream.write_all(&frame).await.unwrap();
+    }
+    // CONNACK in two fragments, a ping before each; the pong may come anywhere between frames.
+    let mut said = vec![0; 3 + (2 + 3) + 3 + (2 + 2) + 3];
+    stream.read_exact(&mut said).await.unwrap();
+    let pong = [0x8A, 1, b'!'];
+    let at = said.windows(3).position(|bytes| bytes == pong).unwrap();
+    said.drain(at..at + 3);
+    assert_eq!(
+        said,
+        [
+            0x89, 1, b'?', 0x02, 3, 0x20, 3, 0, 0x89, 1, b'?', 0x80, 2, 0, 0
+        ]
+    );
+    stream.write_all(&masked(8, &[0x03, 0xE8])).await.unwrap();
+    wait_until("the close is told", SOON, || front.closes() == [Some(1000)]).await;
+    assert_eq!(front.pongs(), 1);
+    assert_eq!(front.requests()[0].target, "/mqtt?x=1");
+    assert!(front.violations().is_empty());
 }
