@@ -6,7 +6,7 @@ use bridge_transport::SessionStats;
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
 /// What a session's counters are called, in which order [`values`] gives them.
-const SESSION_COUNTERS: [(&str, &str); 12] = [
+const SESSION_COUNTERS: [(&str, &str); 14] = [
     ("connects_total", "Connections that were established."),
     (
         "connect_failures_total",
@@ -33,6 +33,14 @@ const SESSION_COUNTERS: [(&str, &str); 12] = [
         "Messages received with an impossible topic, and set aside.",
     ),
     (
+        "too_large_total",
+        "Messages received on MQTT 3.1.1 that were too large: acknowledged and lost.",
+    ),
+    (
+        "properties_lost_total",
+        "Messages published on MQTT 3.1.1 without the properties that they had.",
+    ),
+    (
         "qos0_dropped_total",
         "QoS 0 messages received and dropped for lack of room.",
     ),
@@ -54,6 +62,8 @@ fn values(stats: &SessionStats) -> [u64; SESSION_COUNTERS.len()] {
         stats.sessions_lost,
         stats.answer_timeouts,
         stats.invalid_topics,
+        stats.too_large,
+        stats.properties_lost,
         stats.dropped_qos0,
         stats.late_acknowledgements,
         stats.admitted,

@@ -18,7 +18,7 @@ use tokio::task::{JoinError, JoinHandle};
 use tokio::time::timeout;
 
 use crate::guard::{Flush, Guarded, Marker, Rules, Said, Witness};
-use crate::{Password, SessionConfig, dial, memory};
+use crate::{Password, Protocol, SessionConfig, dial, memory};
 
 /// The most messages that may be unanswered: the library's cost per answer grows with it.
 const MAX_WINDOW: u16 = 256;
@@ -26,6 +26,8 @@ const MAX_WINDOW: u16 = 256;
 const BATCH: usize = 128;
 /// Topic aliases that a broker may use towards us; the library resolves them.
 const TOPIC_ALIASES: u16 = 64;
+/// How much longer a packet may be in MQTT 5 than in MQTT 3.1.1.
+const ROOM_TO_TRANSLATE: u32 = 128;
 /// How long each way of saying goodbye may take.
 const GOODBYE: Duration = Duration::from_secs(1);
 
@@ -292,7 +294,11 @@ fn options(
         };
     }
     let mut properties = ConnectProperties::new();
-    properties.max_packet_size = Some(config.max_packet_size);
+    properties.max_packet_size = Some(match config.protocol {
+        Protocol::V5 => config.max_packet_size,
+        // The guard bounds packets as the broker sends them; in MQTT 5 they are longer.
+        Protocol::V311 => config.max_packet_size.saturating_add(ROOM_TO_TRANSLATE),
+    });
     let flush = match purpose {
         Purpose::Write => {
             options.set_clean_start(true);
@@ -314,6 +320,7 @@ fn options(
     options.set_connect_properties(properties);
 
     let rules = Rules {
+        protocol: config.protocol,
         max_packet_size: config.max_packet_size,
         write_timeout: config.write_timeout,
         flush,

@@ -4,11 +4,15 @@
 //! connection that is in order: reason codes that it does not know, and topics that are none. It
 //! bounds packets before anything is allocated for them, gives stalled writes a deadline, and
 //! goes on reading for a moment after a failed write, so that a DISCONNECT that says why is seen.
+//!
+//! The library speaks MQTT 5 to it, whatever it speaks with the broker: `docs/adr/0004`.
 
 mod marker;
 mod outgoing;
 mod reshape;
 mod screen;
+mod translator;
+mod v311;
 mod wire;
 mod witness;
 
@@ -18,16 +22,19 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Buf, BytesMut};
+use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 use tokio_util::io::poll_read_buf;
 
-pub(crate) use marker::Marker;
+pub(crate) use marker::{Marker, SetAside};
 pub(crate) use witness::{Said, Witness};
 
 use outgoing::Outgoing;
 use screen::{Screen, Violation};
+use translator::Translator;
+
+use crate::Protocol;
 
 /// How long we go on reading after a write has failed.
 const LAST_WORDS: Duration = Duration::from_millis(500);
@@ -49,6 +56,8 @@ pub(crate) enum Flush {
 /// What a guard does.
 #[derive(Debug, Clone)]
 pub(crate) struct Rules {
+    /// What the broker speaks.
+    pub(crate) protocol: Protocol,
     /// The largest packet that is read.
     pub(crate) max_packet_size: u32,
     /// How long a write may make no progress.
@@ -57,7 +66,7 @@ pub(crate) struct Rules {
     pub(crate) flush: Flush,
 }
 
-/// A stream of MQTT 5 packets under guard.
+/// A stream of packets under guard: MQTT 5 to the library, [`Rules::protocol`] to the broker.
 #[derive(Debug)]
 pub(crate) struct Guarded<S> {
     inner: S,
@@ -65,8 +74,13 @@ pub(crate) struct Guarded<S> {
     witness: Arc<Witness>,
     screen: Screen,
     violation: Option<Violation>,
-    outgoing: Outgoing,
+    /// What the library hands over.
+    handed: Outgoing,
+    translator: Translator,
+    /// What is on its way to the socket.
     waiting: BytesMut,
+    /// What the socket takes.
+    written: Outgoing,
     /// Something waits that must not wait until the library is idle.
     urgent: bool,
     stalled: Option<Pin<Box<Sleep>>>,
@@ -84,12 +98,19 @@ impl<S> Guarded<S> {
     pub(crate) fn new(inner: S, rules: Rules, marker: Marker, witness: Arc<Witness>) -> Self {
         Self {
             inner,
-            screen: Screen::new(rules.max_packet_size, marker, Arc::clone(&witness)),
+            screen: Screen::new(
+                rules.protocol,
+                rules.max_packet_size,
+                marker,
+                Arc::clone(&witness),
+            ),
             rules,
             witness,
             violation: None,
-            outgoing: Outgoing::default(),
+            handed: Outgoing::default(),
+            translator: Translator::default(),
             waiting: BytesMut::new(),
+            written: Outgoing::default(),
             urgent: false,
             stalled: None,
             broken: None,
@@ -106,10 +127,31 @@ impl<S> Guarded<S> {
         });
     }
 
+    /// Takes over what the library writes, as the broker will read it.
+    fn take_over(&mut self, bytes: &[u8]) {
+        let urgent = &mut self.urgent;
+        self.handed
+            .follow(bytes, |kind| *urgent |= !outgoing::may_wait(kind));
+        match self.rules.protocol {
+            Protocol::V5 => self.waiting.extend_from_slice(bytes),
+            Protocol::V311 => {
+                let screen = &mut self.screen;
+                let translated =
+                    self.translator
+                        .translate(bytes, &mut self.waiting, |id, filters| {
+                            screen.unsubscribe(id, filters);
+                        });
+                if let Err(error) = translated {
+                    self.fail(io::Error::new(io::ErrorKind::InvalidData, error));
+                }
+            }
+        }
+    }
+
     fn note_written(&mut self, bytes: &[u8]) {
         self.stalled = None;
         let witness = &self.witness;
-        self.outgoing.follow(bytes, |kind| {
+        self.written.follow(bytes, |kind| {
             if kind == wire::PUBLISH {
                 witness.publish_begun();
             }
@@ -148,9 +190,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guarded<S> {
                 return Poll::Ready(());
             }
             self.waiting = waiting;
-            let written = ready!(written);
-            self.waiting.advance(written.min(self.waiting.len()));
-            self.stalled = None;
+            let written = ready!(written).min(self.waiting.len());
+            let gone = self.waiting.split_to(written);
+            self.note_written(&gone);
         }
         self.urgent = false;
         Poll::Ready(())
@@ -209,25 +251,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
         if this.broken.is_some() {
             return Poll::Ready(Ok(buf.len()));
         }
-        match this.rules.flush {
-            Flush::AtOnce => {
-                let written = ready!(this.write_through(cx, buf));
-                if this.broken.is_none() {
-                    this.note_written(buf.get(..written).unwrap_or_default());
-                }
-                Poll::Ready(Ok(written))
+        if let (Flush::AtOnce, Protocol::V5) = (this.rules.flush, this.rules.protocol) {
+            let written = ready!(this.write_through(cx, buf));
+            if this.broken.is_none() {
+                this.note_written(buf.get(..written).unwrap_or_default());
             }
-            Flush::WhenIdle => {
-                if this.waiting.len() >= WRITE_ROOM {
-                    ready!(this.push(cx));
-                }
-                let urgent = &mut this.urgent;
-                this.outgoing
-                    .follow(buf, |kind| *urgent |= !outgoing::may_wait(kind));
-                this.waiting.extend_from_slice(buf);
-                Poll::Ready(Ok(buf.len()))
-            }
+            return Poll::Ready(Ok(written));
         }
+        if this.waiting.len() >= WRITE_ROOM {
+            ready!(this.push(cx));
+        }
+        let taken = buf.get(..WRITE_ROOM).unwrap_or(buf);
+        this.take_over(taken);
+        Poll::Ready(Ok(taken.len()))
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

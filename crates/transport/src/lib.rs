@@ -44,6 +44,7 @@ mod lifecycle;
 mod link;
 mod memory;
 mod packet;
+mod protocol;
 mod reader;
 mod reconnect;
 mod stats;
@@ -54,6 +55,7 @@ pub use config::{
     Protocol, QosUnavailable, RetainUnavailable, Secret, SessionConfig, SessionKind, StatusTopic,
     Tls, TlsVersion, Trust, WebSocket,
 };
+pub use protocol::{PORTABLE_CLIENT_ID, Unsaid};
 pub use reader::{Reader, ReaderTuning, RefusedSubscription};
 pub use stats::SessionStats;
 pub use writer::{Writer, WriterIdentity};

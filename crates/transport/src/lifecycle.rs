@@ -8,10 +8,10 @@ use std::time::Duration;
 use bridge_core::Clock;
 use tracing::{error, info, warn};
 
-use crate::SessionConfig;
 use crate::connection::{Ending, Welcome, is_takeover};
 use crate::reconnect::Reconnect;
 use crate::stats::Counters;
+use crate::{PORTABLE_CLIENT_ID, SessionConfig};
 
 /// The history of one session's connections.
 #[derive(Debug)]
@@ -28,6 +28,7 @@ pub(crate) struct Lifecycle {
 }
 
 impl Lifecycle {
+    /// Says once what the session's protocol cannot say.
     pub(crate) fn new(
         config: Arc<SessionConfig>,
         client_id: String,
@@ -35,6 +36,7 @@ impl Lifecycle {
         clock: Arc<dyn Clock>,
         counters: Arc<Counters>,
     ) -> Self {
+        announce_protocol(&config, &client_id, role);
         Self {
             reconnect: Reconnect::new(config.backoff),
             config,
@@ -137,5 +139,38 @@ impl Lifecycle {
             );
         }
         delay
+    }
+}
+
+fn announce_protocol(config: &SessionConfig, client_id: &str, role: &'static str) {
+    let unsaid = config.protocol.unsaid().iter();
+    let unsaid: Vec<_> = unsaid
+        .filter(|unsaid| match role {
+            "writer" => unsaid.writing,
+            _ => unsaid.reading,
+        })
+        .map(|unsaid| unsaid.name)
+        .collect();
+    if unsaid.is_empty() {
+        return;
+    }
+    warn!(
+        event = "protocol_without",
+        session = %config.name,
+        role,
+        protocol = %config.protocol,
+        without = unsaid.join(","),
+        "the session's protocol has no words for some of what the bridge relies on; most of all, \
+         a broker cannot refuse a message on it"
+    );
+    if client_id.len() > PORTABLE_CLIENT_ID {
+        warn!(
+            event = "client_id_long",
+            session = %config.name,
+            role,
+            client_id,
+            longest = PORTABLE_CLIENT_ID,
+            "on this protocol a broker need not take a client id of this length"
+        );
     }
 }

@@ -21,6 +21,11 @@ pub struct SessionStats {
     pub answer_timeouts: u64,
     /// Messages that came with a topic that is none; acknowledged and set aside.
     pub invalid_topics: u64,
+    /// Messages that were larger than the session takes, from a broker that could not be told so
+    /// (MQTT 3.1.1); acknowledged and lost.
+    pub too_large: u64,
+    /// Messages published without the properties that they had: MQTT 3.1.1 has none.
+    pub properties_lost: u64,
     /// Filters that the broker refuses at the moment.
     pub refused_subscriptions: u64,
     /// Messages received, the invalid ones not counted.
@@ -71,6 +76,8 @@ counters!(
     sessions_lost,
     answer_timeouts,
     invalid_topics,
+    too_large,
+    properties_lost,
     refused_subscriptions,
     received,
     redelivered,

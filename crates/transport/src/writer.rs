@@ -183,6 +183,7 @@ async fn run(shared: Arc<Shared>, mut lifecycle: Lifecycle, cancel: Cancellation
                     Arc::clone(&shared.live),
                     Arc::clone(&in_flight),
                     Live::new(
+                        shared.config.protocol,
                         client.clone(),
                         marker,
                         witness,

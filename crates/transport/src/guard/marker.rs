@@ -8,11 +8,21 @@
 
 use bridge_core::ReasonCode;
 
+/// Why a message that came goes no further than its acknowledgement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SetAside {
+    /// Its topic is none.
+    InvalidTopic,
+    /// It is larger than we read. A broker on MQTT 5 is told how large that is.
+    TooLarge,
+}
+
 /// The names that are used on one connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Marker {
     property: String,
     topic: String,
+    too_large: String,
 }
 
 impl Marker {
@@ -21,6 +31,7 @@ impl Marker {
         Self {
             property: format!("bridge-true-code-{secret:016x}"),
             topic: format!("bridge-invalid-topic-{secret:016x}"),
+            too_large: format!("bridge-too-large-{secret:016x}"),
         }
     }
 
@@ -34,9 +45,20 @@ impl Marker {
         &self.topic
     }
 
-    /// Whether the guard has put its own topic in place of an invalid one.
-    pub(crate) fn stands_for_invalid(&self, topic: &[u8]) -> bool {
-        topic == self.topic.as_bytes()
+    /// The topic that stands for that of a message which was too large to be read.
+    pub(super) fn too_large(&self) -> &str {
+        &self.too_large
+    }
+
+    /// What the guard has put its own topic in place of, if it has.
+    pub(crate) fn stands_for(&self, topic: &[u8]) -> Option<SetAside> {
+        if topic == self.topic.as_bytes() {
+            Some(SetAside::InvalidTopic)
+        } else if topic == self.too_large.as_bytes() {
+            Some(SetAside::TooLarge)
+        } else {
+            None
+        }
     }
 
     /// The reason code that the broker really sent: `code`, unless the guard replaced it.

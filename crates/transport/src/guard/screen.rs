@@ -1,5 +1,8 @@
 //! What comes from the broker, packet by packet, before the client library sees it.
 
+mod translating;
+
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use bridge_core::Topic;
@@ -9,6 +12,7 @@ use super::marker::Marker;
 use super::reshape;
 use super::wire;
 use super::witness::Witness;
+use crate::Protocol;
 
 /// Why nothing more may be read from this connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -24,6 +28,12 @@ pub(crate) enum Violation {
     /// MQTT 5 §1.5.5.
     #[error("the broker sent a packet whose length takes more than four bytes")]
     Overlong,
+    /// MQTT 3.1.1 §4.8.
+    #[error("the broker sent a packet that MQTT 3.1.1 does not know, of type {kind}")]
+    Malformed {
+        /// The upper half of its first byte.
+        kind: u8,
+    },
 }
 
 /// Frames what has come, reshapes what the library would stumble over, and clears the rest.
@@ -33,24 +43,40 @@ pub(crate) enum Violation {
 /// ```
 ///
 /// A packet is bounded as soon as its length is known, before its bytes are waited for. Payloads
-/// are cleared as they come, unseen.
+/// are cleared as they come, unseen. What is translated from MQTT 3.1.1 is cleared into a buffer of
+/// its own.
 #[derive(Debug)]
 pub(super) struct Screen {
+    protocol: Protocol,
     raw: BytesMut,
     cleared: usize,
+    translated: BytesMut,
     /// How much of the packet at hand is still to be cleared unseen.
     unseen: usize,
+    /// How much of it is to be thrown away behind that.
+    skipped: usize,
+    /// How many filters each UNSUBSCRIBE had that has not been answered.
+    unsubscribed: HashMap<u16, usize>,
     maximum: usize,
     marker: Marker,
     witness: Arc<Witness>,
 }
 
 impl Screen {
-    pub(super) fn new(maximum: u32, marker: Marker, witness: Arc<Witness>) -> Self {
+    pub(super) fn new(
+        protocol: Protocol,
+        maximum: u32,
+        marker: Marker,
+        witness: Arc<Witness>,
+    ) -> Self {
         Self {
+            protocol,
             raw: BytesMut::new(),
             cleared: 0,
+            translated: BytesMut::new(),
             unseen: 0,
+            skipped: 0,
+            unsubscribed: HashMap::new(),
             maximum: usize::try_from(maximum).unwrap_or(usize::MAX),
             marker,
             witness,
@@ -65,11 +91,18 @@ impl Screen {
 
     /// Bytes that may be handed on.
     pub(super) fn cleared(&self) -> &[u8] {
-        self.raw.get(..self.cleared).unwrap_or_default()
+        match self.protocol {
+            Protocol::V5 => self.raw.get(..self.cleared).unwrap_or_default(),
+            Protocol::V311 => &self.translated,
+        }
     }
 
     /// So many of the cleared bytes have been handed on.
     pub(super) fn consume(&mut self, bytes: usize) {
+        if self.protocol == Protocol::V311 {
+            self.translated.advance(bytes.min(self.translated.len()));
+            return;
+        }
         let bytes = bytes.min(self.cleared);
         self.raw.advance(bytes);
         self.cleared -= bytes;
@@ -81,9 +114,18 @@ impl Screen {
             let rest = self.raw.get(self.cleared..).unwrap_or_default();
             if self.unseen > 0 {
                 let step = self.unseen.min(rest.len());
-                self.cleared += step;
+                self.clear(step);
                 self.unseen -= step;
                 if self.unseen > 0 {
+                    return Ok(());
+                }
+                continue;
+            }
+            if self.skipped > 0 {
+                let step = self.skipped.min(rest.len());
+                self.put_in_place(step, &[]);
+                self.skipped -= step;
+                if self.skipped > 0 {
                     return Ok(());
                 }
                 continue;
@@ -98,13 +140,14 @@ impl Screen {
             };
             let (kind, header) = (first >> 4, 1 + bytes);
             let size = header + remaining;
-            if size > self.maximum {
+            if size > self.maximum && !self.may_set_aside(kind) {
                 return Err(Violation::TooLarge {
                     size,
                     maximum: self.maximum,
                 });
             }
             let looked_at = match kind {
+                _ if self.protocol == Protocol::V311 => self.translate(header, size)?,
                 wire::PUBLISH => self.publish(header, size),
                 wire::CONNACK
                 | wire::PUBACK
@@ -147,8 +190,7 @@ impl Screen {
         let mut head = vec![rest.first().copied().unwrap_or_default()];
         wire::write_length(&mut head, named.len() + behind);
         head.append(&mut named);
-        self.splice(topic_end, &head);
-        self.cleared += head.len();
+        self.put_in_place(topic_end, &head);
         self.unseen = behind;
         true
     }
@@ -173,131 +215,35 @@ impl Screen {
             self.unseen = size;
             return true;
         };
-        self.splice(size, &reshaped);
-        self.cleared += reshaped.len();
+        self.put_in_place(size, &reshaped);
         true
     }
 
-    /// Puts `new` in place of the `old` bytes behind what is cleared.
-    fn splice(&mut self, old: usize, new: &[u8]) {
-        let mut tail = self.raw.split_off(self.cleared);
-        tail.advance(old.min(tail.len()));
-        self.raw.extend_from_slice(new);
-        self.raw.extend_from_slice(&tail);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn screen(maximum: u32) -> (Screen, Arc<Witness>, Marker) {
-        let (witness, marker) = (Arc::new(Witness::default()), Marker::new(7));
-        let screen = Screen::new(maximum, marker.clone(), Arc::clone(&witness));
-        (screen, witness, marker)
-    }
-
-    /// Feeds bytes in pieces and collects what is cleared.
-    fn through(screen: &mut Screen, bytes: &[u8], piece: usize) -> Result<Vec<u8>, Violation> {
-        let mut out = Vec::new();
-        for piece in bytes.chunks(piece) {
-            screen.buffer(piece.len()).extend_from_slice(piece);
-            screen.examine()?;
-            out.extend_from_slice(screen.cleared());
-            let all = screen.cleared().len();
-            screen.consume(all);
-        }
-        Ok(out)
-    }
-
-    fn publish(topic: &[u8], payload: &[u8]) -> Vec<u8> {
-        let mut body = Vec::new();
-        wire::write_text(&mut body, topic);
-        body.extend_from_slice(&[0, 1, 0]);
-        body.extend_from_slice(payload);
-        let mut packet = vec![0x32];
-        wire::write_length(&mut packet, body.len());
-        packet.append(&mut body);
-        packet
-    }
-
-    #[test]
-    fn what_is_in_order_passes_unchanged_however_it_is_cut() {
-        let mut bytes = publish(b"a/b", &[7; 300]);
-        bytes.extend_from_slice(&[0x40, 2, 0, 1, 0xD0, 0, 0x40, 3, 0, 2, 0x87]);
-        bytes.extend(publish(b"", b"by alias"));
-        for piece in 1..bytes.len() {
-            let (mut screen, _, _) = screen(1024);
-            assert_eq!(
-                through(&mut screen, &bytes, piece).unwrap(),
-                bytes,
-                "{piece}"
-            );
-        }
-    }
-
-    #[test]
-    fn an_invalid_topic_is_replaced_and_its_neighbours_pass() {
-        for bad in [&b"a\0b"[..], b"a/#", b"+", &[0xC3, 0x28]] {
-            let mut bytes = publish(b"before", b"1");
-            bytes.extend(publish(bad, b"payload"));
-            bytes.extend(publish(b"after", b"2"));
-            for piece in [1, 2, 3, 5, bytes.len()] {
-                let (mut screen, _, marker) = screen(1024);
-                let mut expected = publish(b"before", b"1");
-                expected.extend(publish(marker.topic().as_bytes(), b"payload"));
-                expected.extend(publish(b"after", b"2"));
-                assert_eq!(through(&mut screen, &bytes, piece).unwrap(), expected);
+    /// Clears bytes as they are.
+    fn clear(&mut self, bytes: usize) {
+        match self.protocol {
+            Protocol::V5 => self.cleared += bytes,
+            Protocol::V311 => {
+                let step = bytes.min(self.raw.len());
+                self.translated.extend_from_slice(&self.raw.split_to(step));
             }
         }
     }
 
-    #[test]
-    fn an_unknown_code_amid_others_is_reshaped_however_it_is_cut() {
-        let bytes = [0x40, 2, 0, 1, 0x40, 3, 0, 2, 0xE5, 0x40, 2, 0, 3];
-        let (mut first, _, _) = screen(1024);
-        let whole = through(&mut first, &bytes, bytes.len()).unwrap();
-        assert!(whole.starts_with(&[0x40, 2, 0, 1, 0x40]));
-        assert!(whole.ends_with(&[0x40, 2, 0, 3]));
-        for piece in 1..bytes.len() {
-            let (mut screen, _, _) = screen(1024);
-            assert_eq!(through(&mut screen, &bytes, piece).unwrap(), whole);
+    /// Puts `new` in place of the `old` bytes behind what is cleared, and clears it.
+    fn put_in_place(&mut self, old: usize, new: &[u8]) {
+        if self.protocol == Protocol::V311 {
+            self.raw.advance(old.min(self.raw.len()));
+            self.translated.extend_from_slice(new);
+            return;
         }
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn i25_any_bytes_cut_anywhere_come_to_the_same_and_never_panic(
-            bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200),
-            // Types that are looked at, with a plausible length, more often than chance has them.
-            kind in 2_u8..15,
-            length in 0_u8..40,
-            piece in 1_usize..20,
-        ) {
-            let mut bytes = bytes;
-            bytes.splice(0..0, [kind << 4, length]);
-            let (mut first, _, _) = screen(100);
-            let (mut second, _, _) = screen(100);
-            let whole = through(&mut first, &bytes, bytes.len());
-            let pieces = through(&mut second, &bytes, piece);
-            proptest::prop_assert_eq!(whole, pieces);
-        }
-    }
-
-    #[test]
-    fn a_packet_that_is_too_large_is_found_out_by_its_header_alone() {
-        let (mut screen, _, _) = screen(100);
-        let result = through(&mut screen, &[0x30, 0xFF, 0xFF, 0x7F], 4);
-        let size = 2_097_151 + 4;
-        assert_eq!(result, Err(Violation::TooLarge { size, maximum: 100 }));
-    }
-
-    #[test]
-    fn what_a_disconnect_said_is_remembered_as_it_was_sent() {
-        let (mut screen, witness, _) = screen(100);
-        let out = through(&mut screen, &[0xE0, 1, 0xE5], 1).unwrap();
-        assert_eq!(out, [0xE0, 1, 0x80]);
-        let (code, _) = witness.disconnect().unwrap();
-        assert_eq!(code.get(), 0xE5);
+        let mut tail = self.raw.split_off(self.cleared);
+        tail.advance(old.min(tail.len()));
+        self.raw.extend_from_slice(new);
+        self.raw.extend_from_slice(&tail);
+        self.cleared += new.len();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,6 +11,7 @@ use super::*;
 
 fn guard<S: AsyncRead + AsyncWrite + Unpin>(inner: S, flush: Flush) -> (Guarded<S>, Arc<Witness>) {
     let rules = Rules {
+        protocol: Protocol::V5,
         max_packet_size: 1024,
         write_timeout: Duration::from_millis(50),
         flush,

@@ -1,4 +1,6 @@
-//! The few bytes of MQTT 5 that the guard reads and writes itself: fixed headers and lengths.
+//! The few bytes of MQTT that the guard reads and writes itself: fixed headers and lengths.
+
+use bytes::BufMut;
 
 /// PUBLISH, MQTT 5 §2.1.2; the upper half of a packet's first byte.
 pub(super) const PUBLISH: u8 = 3;
@@ -10,10 +12,20 @@ pub(super) const PUBREC: u8 = 5;
 pub(super) const PUBREL: u8 = 6;
 /// PUBCOMP.
 pub(super) const PUBCOMP: u8 = 7;
+/// SUBSCRIBE.
+pub(super) const SUBSCRIBE: u8 = 8;
 /// SUBACK.
 pub(super) const SUBACK: u8 = 9;
+/// UNSUBSCRIBE.
+pub(super) const UNSUBSCRIBE: u8 = 10;
 /// UNSUBACK.
 pub(super) const UNSUBACK: u8 = 11;
+/// PINGREQ.
+pub(super) const PINGREQ: u8 = 12;
+/// PINGRESP.
+pub(super) const PINGRESP: u8 = 13;
+/// CONNECT.
+pub(super) const CONNECT: u8 = 1;
 /// CONNACK.
 pub(super) const CONNACK: u8 = 2;
 /// DISCONNECT.
@@ -23,6 +35,9 @@ pub(super) const DISCONNECT: u8 = 14;
 pub(super) const USER_PROPERTY: u8 = 0x26;
 /// Reason String, MQTT 5 §2.2.2.2.
 pub(super) const REASON_STRING: u8 = 0x1F;
+
+/// The largest length of a packet behind its fixed header: MQTT 5 §1.5.5.
+pub(super) const MAX_LENGTH: usize = 268_435_455;
 
 /// A length that takes more than four bytes: MQTT 5 §1.5.5.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,29 +61,34 @@ pub(super) fn read_length(bytes: &[u8]) -> Result<Option<(usize, usize)>, Overlo
 }
 
 /// Appends a Variable Byte Integer.
-pub(super) fn write_length(out: &mut Vec<u8>, mut value: usize) {
+pub(super) fn write_length(out: &mut impl BufMut, mut value: usize) {
     loop {
         let low = u8::try_from(value & 0x7F).unwrap_or(0);
         value >>= 7;
         if value == 0 {
-            out.push(low);
+            out.put_u8(low);
             return;
         }
-        out.push(low | 0x80);
+        out.put_u8(low | 0x80);
     }
 }
 
 /// Appends a string or binary data with its two bytes of length; what does not fit is cut.
-pub(super) fn write_text(out: &mut Vec<u8>, text: &[u8]) {
+pub(super) fn write_text(out: &mut impl BufMut, text: &[u8]) {
     let length = u16::try_from(text.len()).unwrap_or(u16::MAX);
-    out.extend_from_slice(&length.to_be_bytes());
-    out.extend(text.iter().take(usize::from(length)));
+    out.put_u16(length);
+    out.put_slice(text.get(..usize::from(length)).unwrap_or_default());
 }
 
 /// Reads a string or binary data with its two bytes of length, and what comes after it.
 pub(super) fn read_text(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<2>()?;
     rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))
+}
+
+/// How many bytes of packet id a PUBLISH has that begins with this byte: MQTT 5 §3.3.2.2.
+pub(super) const fn id_length(first: u8) -> usize {
+    if first & 0x06 == 0 { 0 } else { 2 }
 }
 
 #[cfg(test)]

@@ -6,13 +6,13 @@ use std::time::Duration;
 use bridge_core::{Delivery, QoS, SourceState};
 use rumqttc::Event;
 use rumqttc::mqttbytes::v5::{Packet, Publish};
-use tracing::warn;
+use tracing::{error, warn};
 
 use super::Shared;
 use super::acks::{Acks, Receipt};
 use crate::connection::{Handler, Welcome};
 use crate::convert::{from_wire, from_wire_qos};
-use crate::guard::Marker;
+use crate::guard::{Marker, SetAside};
 
 /// Turns what a connection receives into deliveries.
 pub(super) struct Receiving {
@@ -25,6 +25,7 @@ pub(super) struct Receiving {
     waited: Duration,
     waits_since: Duration,
     announced_invalid: bool,
+    announced_too_large: bool,
 }
 
 impl Receiving {
@@ -37,6 +38,7 @@ impl Receiving {
             marker,
             first,
             announced_invalid: false,
+            announced_too_large: false,
         }
     }
 
@@ -57,14 +59,13 @@ impl Receiving {
             },
         };
         let receipt = Box::new(receipt);
-        let message = if self.marker.stands_for_invalid(&publish.topic) {
-            None
-        } else {
-            from_wire(publish).ok()
+        let message = match self.marker.stands_for(&publish.topic) {
+            Some(why) => Err(why),
+            None => from_wire(publish).map_err(|_| SetAside::InvalidTopic),
         };
-        let Some(message) = message else {
-            self.set_aside(receipt);
-            return;
+        let message = match message {
+            Ok(message) => message,
+            Err(why) => return self.set_aside(receipt, why),
         };
         let counters = &self.shared.counters;
         counters.received.add(1);
@@ -94,18 +95,37 @@ impl Receiving {
         taken
     }
 
-    /// A topic that is none: nothing can be done with it but to take it from the broker.
-    fn set_aside(&mut self, receipt: Box<Receipt>) {
+    /// Nothing can be done with a message but to take it from the broker.
+    fn set_aside(&mut self, receipt: Box<Receipt>, why: SetAside) {
         bridge_core::Acknowledge::settled(receipt);
-        self.shared.counters.invalid_topics.add(1);
-        if !std::mem::replace(&mut self.announced_invalid, true) {
-            warn!(
-                event = "invalid_topic_received",
-                session = %self.shared.config.name,
-                broker = %self.shared.config.brokers,
-                "the broker sent a message whose topic is not valid; such messages are \
-                 acknowledged, counted and set aside"
-            );
+        let counters = &self.shared.counters;
+        match why {
+            SetAside::InvalidTopic => {
+                counters.invalid_topics.add(1);
+                if !std::mem::replace(&mut self.announced_invalid, true) {
+                    warn!(
+                        event = "invalid_topic_received",
+                        session = %self.shared.config.name,
+                        broker = %self.shared.config.brokers,
+                        "the broker sent a message whose topic is not valid; such messages are \
+                         acknowledged, counted and set aside"
+                    );
+                }
+            }
+            SetAside::TooLarge => {
+                counters.too_large.add(1);
+                if !std::mem::replace(&mut self.announced_too_large, true) {
+                    error!(
+                        event = "too_large_message_received",
+                        session = %self.shared.config.name,
+                        broker = %self.shared.config.brokers,
+                        maximum = self.shared.config.max_packet_size,
+                        "the broker sent a message larger than the session takes, and on MQTT \
+                         3.1.1 it cannot be told how large that is; such messages are \
+                         acknowledged, counted and lost: raise max_packet_size or use MQTT 5"
+                    );
+                }
+            }
         }
     }
 }

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use bridge_core::{
-    Admitted, Answer, Limits, Link, LocalRefusal, Message, NotAdmitted, ReasonCode, Unanswered,
+    Admitted, Answer, Limits, Link, LocalRefusal, Message, NotAdmitted, Properties, ReasonCode,
+    Unanswered,
 };
 use rumqttc::mqttbytes::v5::Packet;
 use rumqttc::{
@@ -19,6 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
 
 use super::in_flight::InFlight;
+use crate::Protocol;
 use crate::connection::{Handler, Welcome};
 use crate::convert::{to_wire_properties, to_wire_qos};
 use crate::guard::{Marker, Said, Witness};
@@ -31,6 +33,7 @@ type Notice = Pin<Box<dyn Future<Output = Result<PublishResult, PublishNoticeErr
 /// What publishing on one connection needs.
 #[derive(Debug)]
 pub(super) struct Live {
+    protocol: Protocol,
     marker: Marker,
     witness: Arc<Witness>,
     counters: Arc<Counters>,
@@ -56,12 +59,14 @@ struct Admission {
 
 impl Live {
     pub(super) fn new(
+        protocol: Protocol,
         client: AsyncClient,
         marker: Marker,
         witness: Arc<Witness>,
         counters: Arc<Counters>,
     ) -> Self {
         Self {
+            protocol,
             marker,
             witness,
             counters,
@@ -92,8 +97,13 @@ impl Live {
     /// Waits for a place in the window; places are given in the order of the calls.
     pub(super) async fn publish(
         self: Arc<Self>,
-        message: Message,
+        mut message: Message,
     ) -> Result<Admitted, NotAdmitted> {
+        let properties_lost =
+            self.protocol == Protocol::V311 && message.properties != Properties::default();
+        if properties_lost {
+            message.properties = Properties::default();
+        }
         let limits = self.limits.get().ok_or(NotAdmitted::LinkDown)?;
         packet::check(&message, limits).map_err(NotAdmitted::Refused)?;
         let window = Arc::clone(&self.window);
@@ -103,7 +113,11 @@ impl Live {
         if self.closing.load(Ordering::Acquire) {
             return Err(NotAdmitted::LinkDown);
         }
-        self.hand_over(message, place)
+        let admitted = Arc::clone(&self).hand_over(message, place)?;
+        self.counters
+            .properties_lost
+            .add(u64::from(properties_lost));
+        Ok(admitted)
     }
 
     fn hand_over(

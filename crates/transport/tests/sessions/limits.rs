@@ -198,6 +198,10 @@ async fn what_we_take_is_declared_in_the_connect() {
             .properties
             .contains(&Property::MaximumPacketSize(70_000))
     );
-    assert!(connect.properties.contains(&Property::SessionExpiry(3600)));
+    assert!(
+        connect
+            .properties
+            .contains(&Property::SessionExpiry(86_400))
+    );
     assert!(!connect.clean_start);
 }

@@ -182,3 +182,28 @@ async fn a_refused_subscription_is_one_line_however_often_it_is_asked_for() {
         ]
     );
 }
+
+#[tokio::test]
+async fn what_the_protocol_cannot_say_is_said_once_at_start() {
+    let lines = Lines::default();
+    let _guard = subscriber::set_default(lines.clone());
+    let broker = ScriptedBroker::accepting().await;
+    let mut settings = config(broker.port(), "a-client-id-of-24-bytes-");
+    settings.protocol = bridge_transport::Protocol::V311;
+    let writer = writer(settings.clone());
+    up(&writer, 0).await;
+    broker.close_all();
+    up(&writer, 1).await;
+    let said = |name: &str| lines.names().iter().filter(|n| *n == name).count();
+    assert_eq!((said("protocol_without"), said("client_id_long")), (1, 1));
+    assert!(
+        lines
+            .text()
+            .contains("refusals,message_expiry,properties,takeover")
+    );
+
+    let reader = crate::common::reader(settings, "t");
+    subscribed(&reader).await;
+    assert_eq!(said("protocol_without"), 2, "what reading loses is another");
+    assert!(lines.text().contains("retain_as_published"));
+}

@@ -17,3 +17,4 @@ mod resuming;
 mod shutdown;
 mod stalls;
 mod subscriptions;
+mod version_311;
