@@ -1,4 +1,7 @@
 //! Sessions against real and scripted brokers.
+//!
+//! The modules `row_01_…` to `row_11_…` are the rows of the conformance list: what is asked of
+//! whatever stands between the bridge and a broker, whichever library does the work.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -6,15 +9,20 @@
     reason = "the code of tests, their helpers and scripts too: failing loudly is what it is for"
 )]
 
-mod acknowledgements;
-mod answers;
 mod common;
 mod crossing;
-mod endings;
-mod limits;
+mod hostile;
 mod logs;
 mod resuming;
-mod shutdown;
-mod stalls;
+mod row_01_reason_codes;
+mod row_02_many_refusals;
+mod row_03_denied_then_allowed;
+mod row_04_endings;
+mod row_05_unanswered;
+mod row_06_limits;
+mod row_07_acknowledgements;
+mod row_08_silent_peers;
+mod row_09_order;
+mod row_10_shutdown;
 mod subscriptions;
 mod version_311;

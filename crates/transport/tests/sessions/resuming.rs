@@ -11,33 +11,6 @@ use crate::common::{
 };
 
 #[tokio::test]
-async fn i07_a_restarted_process_gets_what_it_did_not_acknowledge_and_what_came_meanwhile() {
-    let broker = Mosquitto::start().await;
-    let mut source = RawClient::connect(broker.port(), "source").await.unwrap();
-    let first = reader(config(broker.port(), "r"), "t");
-    subscribed(&first).await;
-    for n in ["settled", "taken", "waiting"] {
-        source.publish(Publish::new("t", n).qos(1)).await.unwrap();
-    }
-    assert_eq!(take(&first).await.payload, "settled");
-    let taken = next(&first).await;
-    first.close().await;
-    gone(&broker, "r", 1).await;
-    taken.acknowledge.settled();
-    drop(first);
-    source
-        .publish(Publish::new("t", "meanwhile").qos(2))
-        .await
-        .unwrap();
-
-    let second = reader(config(broker.port(), "r"), "t");
-    for expected in ["taken", "waiting", "meanwhile"] {
-        assert_eq!(take(&second).await.payload, expected);
-    }
-    assert_eq!(second.stats().sessions_lost, 0);
-}
-
-#[tokio::test]
 async fn a_broker_that_restarts_without_memory_is_subscribed_to_again_and_it_is_counted() {
     let mut broker = Mosquitto::builder().persistence(false).start().await;
     let reader = reader(config(broker.port(), "r"), "t");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bridge_core::{Answer, NotAdmitted, QoS, Sink, Source, Unanswered};
 use bridge_testkit::{
-    Behaviour, Mosquitto, Packet, Publish, RawClient, Reply, ScriptedBroker, wait_until,
+    Behaviour, Mosquitto, Packet, Proxy, Publish, RawClient, Reply, ScriptedBroker, wait_until,
 };
 
 use crate::common::{
@@ -142,4 +142,56 @@ async fn closing_without_a_connection_is_quick_and_may_be_asked_twice() {
     let nowhere = reader(config(1, "r"), "t");
     within("closes", nowhere.close()).await;
     assert!(nowhere.next().await.is_none());
+}
+
+/// The line holds most of it back, so that all three kinds come about.
+#[tokio::test]
+async fn acknowledged_and_unknown_and_never_sent_add_up_when_a_full_window_is_closed() {
+    const COUNT: usize = 60;
+    let broker = ScriptedBroker::behaving(Behaviour::new().reply(|received| match received.nth {
+        0..5 => Reply::Accept,
+        _ => Reply::Silence,
+    }))
+    .await;
+    let proxy = Proxy::start(broker.port()).await;
+    let mut settings = config(proxy.port(), "w");
+    settings.answer_timeout = Duration::from_millis(700);
+    let writer = writer(settings);
+    let mut answers = Vec::new();
+    for n in 0..COUNT {
+        if n == 10 {
+            wait_until("ten arrive and five are answered", DEADLINE, || {
+                broker.publish_count() == 10 && writer.stats().answered == 5
+            })
+            .await;
+            proxy.stall();
+        }
+        // More than all buffers on the way can hold, so that the last ones never begin.
+        let size = if n < 10 { 1 } else { 512 * 1024 };
+        let message = message("t", vec![0; size], QoS::AtLeastOnce);
+        answers.push(tokio::spawn(admit(&writer, message).await));
+    }
+    within("it closes", writer.close()).await;
+    let (mut answered, mut unknown, mut never) = (0, 0, 0);
+    for answer in answers {
+        match within("told", answer).await.unwrap() {
+            Answer::Answered { .. } => answered += 1,
+            Answer::Unanswered(Unanswered::MayHaveBeenSent) => unknown += 1,
+            Answer::Unanswered(Unanswered::NeverSent) => never += 1,
+        }
+    }
+    assert_eq!((answered, answered + unknown + never), (5, COUNT));
+    assert!(never > 0, "the last ones never began");
+    proxy.resume();
+    wait_until("the connection ends", DEADLINE, || {
+        broker.open_connections() == 0
+    })
+    .await;
+    let seen = broker.publish_count();
+    assert!(
+        seen <= answered + unknown,
+        "{seen} were seen, {unknown} unknown"
+    );
+    let stats = writer.stats();
+    assert_eq!(stats.admitted, stats.answered + stats.unanswered);
 }

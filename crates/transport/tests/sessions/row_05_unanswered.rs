@@ -5,109 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bridge_core::{Answer, Link, NotAdmitted, QoS, ReasonCode, Sink, Unanswered};
-use bridge_testkit::{Ack, AckKind, Behaviour, Cut, Packet, Proxy, Reply, ScriptedBroker};
+use bridge_testkit::{AckKind, Behaviour, Cut, Packet, Proxy, Reply, ScriptedBroker};
 use futures_util::future::join_all;
 
 use crate::common::{admit, code, config, message, publish, up, within, writer};
 
 const MAY_HAVE_BEEN_SENT: Answer = Answer::Unanswered(Unanswered::MayHaveBeenSent);
-
-#[tokio::test]
-async fn an_idle_connection_that_is_taken_over_is_counted_and_made_anew() {
-    let broker = ScriptedBroker::start(|mut connection| async move {
-        connection.accept(&[]).await;
-        if connection.number() == 0 {
-            connection.disconnect(0x8E).await;
-        } else {
-            connection.behave(&Behaviour::new()).await;
-        }
-    })
-    .await;
-    let writer = writer(config(broker.port(), "w"));
-    up(&writer, 1).await;
-    let stats = writer.stats();
-    assert_eq!((stats.takeovers, stats.connection_losses), (1, 1));
-    let answer = publish(&writer, message("t", "x", QoS::AtLeastOnce)).await;
-    assert_eq!(code(&answer), ReasonCode::SUCCESS);
-}
-
-#[tokio::test]
-async fn a_takeover_in_the_middle_of_a_burst_is_seen_though_our_writes_fail() {
-    const ROUNDS: usize = 10;
-    let broker = ScriptedBroker::start(|mut connection| async move {
-        connection.accept(&[]).await;
-        if connection.number() < ROUNDS {
-            connection.expect_publish().await;
-            connection.disconnect(0x8E).await;
-            // Closed with unread publishes behind it: the client's writes fail.
-        } else {
-            connection.behave(&Behaviour::new()).await;
-        }
-    })
-    .await;
-    let writer = Arc::new(writer(config(broker.port(), "w")));
-    for round in 0..ROUNDS {
-        up(&writer, round as u64).await;
-        let mut answers = Vec::new();
-        while let Ok(admitted) = writer
-            .publish(message("t", vec![7; 4096], QoS::AtLeastOnce))
-            .await
-        {
-            answers.push(tokio::spawn(admitted));
-        }
-        for answer in within("all are told", join_all(answers)).await {
-            assert!(matches!(answer.unwrap(), Answer::Unanswered(_)));
-        }
-    }
-    up(&writer, ROUNDS as u64).await;
-    let stats = writer.stats();
-    assert_eq!(stats.connection_losses, ROUNDS as u64);
-    // The kernel may throw the last bytes away with the connection: most are seen, not all.
-    assert!(
-        stats.takeovers >= ROUNDS as u64 / 2,
-        "{} of {ROUNDS} seen",
-        stats.takeovers
-    );
-}
-
-#[tokio::test]
-async fn a_disconnect_with_an_unknown_code_is_an_end_like_any_other() {
-    let broker = ScriptedBroker::start(|mut connection| async move {
-        connection.accept(&[]).await;
-        if connection.number() == 0 {
-            connection.disconnect(0xE5).await;
-        } else {
-            connection.behave(&Behaviour::new()).await;
-        }
-    })
-    .await;
-    let writer = writer(config(broker.port(), "w"));
-    up(&writer, 1).await;
-    assert_eq!(writer.stats().takeovers, 0);
-    assert_eq!(writer.stats().connection_losses, 1);
-}
-
-#[tokio::test]
-async fn an_answer_in_one_segment_with_a_disconnect_counts() {
-    let broker = ScriptedBroker::start(|mut connection| async move {
-        connection.accept(&[]).await;
-        let first = connection.expect_publish().await;
-        connection.expect_publish().await;
-        let mut bytes = Packet::Ack(Ack::new(AckKind::PubAck, first.id, 0x87)).encode();
-        bytes.extend([0xE0, 1, 0x8E]);
-        connection.send(&bytes).await;
-    })
-    .await;
-    let writer = writer(config(broker.port(), "w"));
-    let refused = admit(&writer, message("t", "1", QoS::AtLeastOnce)).await;
-    let unanswered = admit(&writer, message("t", "2", QoS::AtLeastOnce)).await;
-    assert_eq!(
-        code(&within("first", refused).await),
-        ReasonCode::NOT_AUTHORIZED
-    );
-    assert_eq!(within("second", unanswered).await, MAY_HAVE_BEEN_SENT);
-    assert_eq!(writer.stats().takeovers, 1);
-}
 
 #[tokio::test]
 async fn i01_a_lost_connection_is_never_counted_as_a_refusal() {
@@ -281,51 +184,103 @@ async fn an_answer_that_nobody_waits_for_keeps_its_place_until_it_comes() {
     assert_eq!(held.load(Ordering::SeqCst), 1);
 }
 
+/// One message in each state that a window knows, and the connection ends.
 #[tokio::test]
-async fn i25_no_bytes_of_a_broker_end_a_session_for_good() {
-    const ROUNDS: usize = 40;
-    // Any generator will do that gives the same bytes each time.
-    let random = |mut state: u64| {
-        std::iter::repeat_with(move || {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            state.to_be_bytes()[1]
-        })
-    };
-    let broker = ScriptedBroker::start(move |mut connection| async move {
-        let number = connection.number();
-        // Instead of a CONNACK, or after it, or in the middle of what is under way.
-        if number < ROUNDS / 4 {
-            connection.expect_connect().await;
-        } else {
-            connection.accept(&[]).await;
-        }
-        if number < ROUNDS {
-            if number > ROUNDS / 2 {
-                connection.expect_publish().await;
-            }
-            let kind = 0x20 + u8::try_from(number % 14).unwrap() * 0x10;
-            let mut junk = vec![kind, 30];
-            junk.extend(random(number as u64).take(300));
-            connection.send(&junk).await;
+async fn whatever_state_a_message_is_in_its_future_ends_once_and_nothing_of_it_is_sent_again() {
+    let broker = ScriptedBroker::start(|mut connection| async move {
+        let connect = connection.expect_connect().await;
+        assert!(connect.clean_start, "nothing is to be resumed");
+        connection.connack(&[]).await;
+        if connection.number() > 0 {
+            connection.behave(&Behaviour::new()).await;
             return;
         }
+        let mut ids = Vec::new();
+        for _ in 0..4 {
+            ids.push(connection.expect_publish().await.id);
+        }
+        connection.puback(ids[0], 0).await;
+        connection.pubrec(ids[2], 0).await;
+        connection.pubrec(ids[3], 0).await;
+        for _ in 0..2 {
+            connection.expect_ack(AckKind::PubRel).await;
+        }
+        connection.pubcomp(ids[3], 0).await;
+        connection.close();
+    })
+    .await;
+    let writer = writer(config(broker.port(), "w"));
+    let mut answers = Vec::new();
+    for (payload, qos) in [
+        ("acknowledged", QoS::AtLeastOnce),
+        ("open", QoS::AtLeastOnce),
+        ("released", QoS::ExactlyOnce),
+        ("completed", QoS::ExactlyOnce),
+    ] {
+        answers.push(admit(&writer, message("t", payload, qos)).await);
+    }
+    let answers = within("all are told", join_all(answers)).await;
+    for n in [0, 3] {
+        assert_eq!(code(&answers[n]), ReasonCode::SUCCESS, "message {n}");
+    }
+    for n in [1, 2] {
+        assert_eq!(answers[n], MAY_HAVE_BEEN_SENT, "message {n}");
+    }
+    // What comes on the next connections is what is published there, and nothing else.
+    loop {
+        let answer = publish(&writer, message("t", "new", QoS::AtLeastOnce)).await;
+        if matches!(answer, Answer::Answered { .. }) {
+            break;
+        }
+    }
+    let later = broker.packets().into_iter().filter(|(n, _)| *n > 0);
+    for (connection, packet) in later {
+        match packet {
+            Packet::Connect(_) | Packet::PingReq | Packet::Disconnect(_) => {}
+            Packet::Publish(publish) if publish.payload == "new" => {}
+            other => panic!("connection {connection} was sent {other:?}"),
+        }
+    }
+    let stats = writer.stats();
+    assert_eq!(stats.admitted, stats.answered + stats.unanswered);
+}
+
+/// Identifiers are given anew many times over while the very first message is still open.
+#[tokio::test]
+async fn the_order_is_kept_across_a_wrap_of_packet_ids_though_one_stays_open() {
+    const COUNT: u32 = 5_000;
+    let broker = ScriptedBroker::start(|mut connection| async move {
+        connection.accept(&[]).await;
+        let held = connection.expect_publish().await;
+        let (mut next, mut last_id) = (1_u32, held.id);
+        let mut wraps = 0;
+        while next < COUNT {
+            let publish = connection.expect_publish().await;
+            assert_ne!(publish.id, held.id, "this one is in use");
+            assert_eq!(publish.payload, next.to_be_bytes().as_slice());
+            wraps += usize::from(publish.id < last_id);
+            last_id = publish.id;
+            connection.puback(publish.id, 0).await;
+            next += 1;
+        }
+        assert!(wraps > 10, "identifiers were given anew {wraps} times");
+        connection.puback(held.id, 0x87).await;
         connection.behave(&Behaviour::new()).await;
     })
     .await;
     let mut settings = config(broker.port(), "w");
-    settings.backoff =
-        bridge_core::Backoff::try_new(Duration::from_millis(1), Duration::from_millis(5)).unwrap();
+    settings.answer_timeout = Duration::from_secs(60);
     let writer = writer(settings);
-    within("it recovers", async {
-        loop {
-            let answer = publish(&writer, message("t", "x", QoS::AtLeastOnce)).await;
-            if broker.connections() > ROUNDS {
-                assert_eq!(code(&answer), ReasonCode::SUCCESS);
-                return;
-            }
-        }
-    })
-    .await;
+    let held = admit(&writer, message("t", 0_u32.to_be_bytes(), QoS::AtLeastOnce)).await;
+    let mut others = tokio::task::JoinSet::new();
+    for n in 1..COUNT {
+        let admitted = admit(&writer, message("t", n.to_be_bytes(), QoS::AtLeastOnce)).await;
+        others.spawn(admitted);
+    }
+    for answer in others.join_all().await {
+        assert_eq!(code(&answer), ReasonCode::SUCCESS);
+    }
+    let answer = within("the first is answered", held).await;
+    assert_eq!(code(&answer), ReasonCode::NOT_AUTHORIZED);
+    assert_eq!(broker.connections(), 1);
 }

@@ -295,3 +295,68 @@ async fn a_flood_that_nobody_takes_neither_ends_the_connection_nor_grows_without
         assert_eq!(take(&reader).await.payload, n.to_string());
     }
 }
+
+#[tokio::test]
+async fn i07_a_restarted_process_gets_what_it_did_not_acknowledge_and_what_came_meanwhile() {
+    let broker = Mosquitto::start().await;
+    let mut source = RawClient::connect(broker.port(), "source").await.unwrap();
+    let first = reader(config(broker.port(), "r"), "t");
+    subscribed(&first).await;
+    for n in ["settled", "taken", "waiting"] {
+        source.publish(Publish::new("t", n).qos(1)).await.unwrap();
+    }
+    assert_eq!(take(&first).await.payload, "settled");
+    let taken = next(&first).await;
+    first.close().await;
+    gone(&broker, "r", 1).await;
+    taken.acknowledge.settled();
+    drop(first);
+    source
+        .publish(Publish::new("t", "meanwhile").qos(2))
+        .await
+        .unwrap();
+
+    let second = reader(config(broker.port(), "r"), "t");
+    for expected in ["taken", "waiting", "meanwhile"] {
+        assert_eq!(take(&second).await.payload, expected);
+    }
+    assert_eq!(second.stats().sessions_lost, 0);
+}
+
+/// The broker remembers messages of QoS 2 that this process has never heard of.
+#[tokio::test]
+async fn a_new_process_ends_the_exchanges_of_qos_2_that_the_old_one_began() {
+    let broker = ScriptedBroker::start(|mut connection| async move {
+        connection.expect_connect().await;
+        let connack = ConnAck {
+            session_present: true,
+            ..ConnAck::default()
+        };
+        connection.send_packet(&Packet::ConnAck(connack)).await;
+        // What was received and not released, before anything else (§4.4).
+        connection.ack(AckKind::PubRel, 7, 0).await;
+        let answer = connection.expect_ack(AckKind::PubComp).await;
+        assert_eq!(answer.id, 7);
+        let subscribe = connection.expect_subscribe().await;
+        connection.suback(subscribe.id, &[2]).await;
+        let mut again = Publish::new("t", "again").qos(2).id(8);
+        again.dup = true;
+        connection.publish(again).await;
+        assert_eq!(connection.expect_ack(AckKind::PubRec).await.id, 8);
+        connection.ack(AckKind::PubRel, 8, 0).await;
+        assert_eq!(connection.expect_ack(AckKind::PubComp).await.id, 8);
+        connection.until_closed().await;
+    })
+    .await;
+    let reader = reader(config(broker.port(), "r"), "t");
+    let delivery = next(&reader).await;
+    assert!(delivery.redelivered);
+    assert_eq!(delivery.message.payload, "again");
+    delivery.acknowledge.settled();
+    wait_until("both exchanges have ended", DEADLINE, || {
+        acks(&broker).len() == 3
+    })
+    .await;
+    assert_eq!(broker.connections(), 1);
+    reader.close().await;
+}

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use bridge_core::{Link, LocalRefusal, Message, NotAdmitted, QoS, ReasonCode, Sink};
 use bridge_testkit::{
-    Behaviour, ConnAck, Cut, Packet, Property, Proxy, ScriptedBroker, wait_until,
+    Behaviour, ConnAck, Cut, Packet, Property, Proxy, Reply, ScriptedBroker, wait_until,
 };
 use bridge_transport::Writer;
 use futures_util::future::join_all;
 
-use crate::common::{DEADLINE, code, config, message, publish, up, within, writer};
+use crate::common::{DEADLINE, admit, code, config, message, publish, up, within, writer};
 
 /// A broker whose Receive Maximum on each connection is the next of these.
 fn receive_maxima(maxima: &'static [u16]) -> Behaviour {
@@ -204,4 +204,57 @@ async fn what_we_take_is_declared_in_the_connect() {
             .contains(&Property::SessionExpiry(86_400))
     );
     assert!(!connect.clean_start);
+}
+
+#[tokio::test]
+async fn i05_a_large_message_that_waited_is_refused_here_when_the_maximum_has_shrunk() {
+    let broker = ScriptedBroker::behaving(
+        Behaviour::new()
+            .connacks(|connection| ConnAck {
+                properties: vec![Property::MaximumPacketSize(if connection == 0 {
+                    10_000
+                } else {
+                    100
+                })],
+                ..ConnAck::default()
+            })
+            .reply(|received| match received.connection {
+                0 => Reply::Silence,
+                _ => Reply::Accept,
+            }),
+    )
+    .await;
+    let proxy = Proxy::start(broker.port()).await;
+    let mut settings = config(proxy.port(), "w");
+    settings.max_in_flight = 1.try_into().unwrap();
+    let writer = Arc::new(writer(settings));
+    let first = admit(&writer, message("t", "first", QoS::AtLeastOnce)).await;
+    let large = message("t", vec![0; 5_000], QoS::AtLeastOnce);
+    let waiting = tokio::spawn({
+        let (writer, large) = (Arc::clone(&writer), large.clone());
+        async move { writer.publish(large).await.err() }
+    });
+    wait_until("the first arrives", DEADLINE, || {
+        broker.publish_count() == 1
+    })
+    .await;
+    proxy.cut(Cut::Reset);
+    let told = within("the waiting one is told", waiting).await.unwrap();
+    assert_eq!(told, Some(NotAdmitted::LinkDown));
+    let unanswered = within("the first is told", first).await;
+    assert!(matches!(unanswered, bridge_core::Answer::Unanswered(_)));
+    up(&writer, 1).await;
+    assert!(matches!(
+        refusal(&writer, large).await,
+        LocalRefusal::PacketTooLarge { maximum: 100, .. }
+    ));
+    let answer = publish(&writer, message("t", "small", QoS::AtLeastOnce)).await;
+    assert_eq!(code(&answer), ReasonCode::SUCCESS);
+    assert_eq!(
+        broker.connections(),
+        2,
+        "a large message costs no connection"
+    );
+    let seen = broker.publishes();
+    assert!(seen.iter().all(|seen| seen.publish.payload.len() < 100));
 }
