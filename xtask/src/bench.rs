@@ -8,6 +8,7 @@
 
 pub(crate) mod build;
 mod contender;
+mod journal;
 mod load;
 mod report;
 mod stats;
@@ -17,7 +18,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use clap::{Args, value_parser};
+use clap::{Args, Subcommand, value_parser};
 
 use contender::{Contender, Course, Figures};
 use load::Load;
@@ -33,7 +34,10 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// What `cargo xtask bench` takes.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    what: Option<What>,
     /// How many messages cross in one run
     #[arg(long, default_value_t = 100_000, value_parser = value_parser!(u64).range(1_000..=100_000_000))]
     messages: u64,
@@ -64,11 +68,20 @@ pub(crate) struct BenchArgs {
     json: bool,
 }
 
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Measure the journal alone, beside bare appends that are made durable
+    Journal(journal::JournalArgs),
+}
+
 /// Measures, and prints the figures to standard output; how it goes is told on standard error.
 pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     if cfg!(debug_assertions) {
         // A load generator that is not optimized takes its CPU from what it measures.
         return build::again_in_release();
+    }
+    if let Some(What::Journal(args)) = &args.what {
+        return journal::run(args);
     }
     if find_program("mosquitto").is_none() {
         bail!("mosquitto is not installed: run `cargo xtask setup`");

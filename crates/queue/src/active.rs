@@ -22,13 +22,22 @@ pub(crate) enum Append {
     Sealed(StoreError),
 }
 
+/// The segment that is being written.
 #[derive(Debug)]
 pub(crate) struct Active {
+    pub(crate) sink: Arc<Sink>,
+    pub(crate) salt: Salt,
+    /// Where the next batch goes, those that are under way counted.
+    pub(crate) len: u64,
+}
+
+/// The file of a segment, as far as appending goes: whoever holds it appends one batch after the
+/// other, and never one behind a batch that failed.
+#[derive(Debug)]
+pub(crate) struct Sink {
     file: Arc<dyn DiskFile>,
     layout: Layout,
-    pub(crate) first_seq: u64,
-    pub(crate) salt: Salt,
-    pub(crate) len: u64,
+    first_seq: u64,
 }
 
 impl Active {
@@ -71,9 +80,7 @@ impl Active {
         };
         match create() {
             Ok(file) => Ok(Self {
-                file,
-                layout: layout.clone(),
-                first_seq,
+                sink: Sink::new(file, layout, first_seq),
                 salt: header.salt,
                 len: bytes.len() as u64,
             }),
@@ -91,19 +98,30 @@ impl Active {
         let file = disk.open(&layout.segment(tail.first_seq), Access::Write)?;
         file.sync()?;
         Ok(Self {
-            file,
-            layout: layout.clone(),
-            first_seq: tail.first_seq,
+            sink: Sink::new(file, layout, tail.first_seq),
             salt: tail.salt,
             len: tail.len,
         })
     }
+}
 
-    /// Appends a batch and makes it durable.
-    pub(crate) fn append(&mut self, bytes: &[u8]) -> Append {
-        if let Err(error) = self.file.write_at(bytes, self.len) {
+impl Sink {
+    fn new(file: Arc<dyn DiskFile>, layout: &Layout, first_seq: u64) -> Arc<Self> {
+        Arc::new(Self {
+            file,
+            layout: layout.clone(),
+            first_seq,
+        })
+    }
+
+    /// Writes a batch to the end of the file, which is at `end`, and makes it durable.
+    pub(crate) fn append(&self, bytes: &[u8], end: u64) -> Append {
+        if bytes.is_empty() {
+            return Append::Done;
+        }
+        if let Err(error) = self.file.write_at(bytes, end) {
             let error = store_error(&self.layout, self.first_seq, "write", &error);
-            return match self.file.cut(self.len) {
+            return match self.file.cut(end) {
                 Ok(()) => Append::CutBack(error),
                 Err(_) => Append::Sealed(error),
             };
@@ -114,7 +132,6 @@ impl Active {
             let error = store_error(&self.layout, self.first_seq, "sync", &error);
             return Append::Sealed(error);
         }
-        self.len += bytes.len() as u64;
         Append::Done
     }
 }

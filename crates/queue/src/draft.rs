@@ -32,9 +32,12 @@ pub(crate) struct Draft {
     pub(crate) bytes: Vec<u8>,
     pub(crate) effects: Vec<Effect>,
     pub(crate) next_seq: u64,
-    segment: u32,
+    /// The number of its first record.
+    pub(crate) first_seq: u64,
+    pub(crate) segment: u32,
+    /// Where in the segment it begins.
+    pub(crate) base: u64,
     salt: Salt,
-    base: u64,
     /// Where entries will be once this is durable, as far as it differs from the index.
     moved: HashMap<(SlotId, u64), Option<View>>,
 }
@@ -46,11 +49,17 @@ impl Draft {
             bytes: buffer,
             effects: Vec::new(),
             next_seq,
+            first_seq: next_seq,
             segment,
-            salt,
             base,
+            salt,
             moved: HashMap::new(),
         }
+    }
+
+    /// Where in the segment it ends.
+    pub(crate) fn end(&self) -> u64 {
+        self.base + self.bytes.len() as u64
     }
 
     /// Appends a frame; says its number and where it will lie.
@@ -60,7 +69,7 @@ impl Draft {
         write: impl FnOnce(&mut Vec<u8>),
     ) -> (u64, Location) {
         let seq = self.next_seq;
-        let offset = self.base + self.bytes.len() as u64;
+        let offset = self.end();
         let first = self.bytes.is_empty();
         let len = frame::append(&mut self.bytes, &self.salt, seq, kind, first, write);
         self.next_seq += 1;
@@ -110,7 +119,7 @@ impl Draft {
         }
     }
 
-    fn put(&mut self, put: &Put) -> Seq {
+    pub(crate) fn put(&mut self, put: &Put) -> Seq {
         let (seq, location) = self.append(Kind::Put, |out| {
             let places = put.places.iter();
             encode_places(out, places.map(|place| (&*place.name, &place.placed)));
@@ -171,7 +180,7 @@ impl Draft {
             }
             Change::Delete => {
                 let (_, at) = self.append(Kind::Delete, |out| encode_delete(out, &name, seq));
-                self.end(slot, seq, at);
+                self.gone(slot, seq, at);
             }
             Change::Redrive(id) => {
                 let mut message = fetch(shared, fetcher, slot, seq)?;
@@ -179,7 +188,7 @@ impl Draft {
                 let (redriven, at) = self.append(Kind::Redrive, |out| {
                     encode_redrive(out, &name, seq, &message);
                 });
-                self.end(slot, seq, at);
+                self.gone(slot, seq, at);
                 let MessageHead { received, size } = MessageHead::of(&message);
                 let entry = Entry {
                     seq: redriven,
@@ -210,7 +219,7 @@ impl Draft {
         });
     }
 
-    fn end(&mut self, slot: SlotId, seq: u64, at: Location) {
+    fn gone(&mut self, slot: SlotId, seq: u64, at: Location) {
         self.effects.push(Effect::End {
             slot,
             range: SeqRange {

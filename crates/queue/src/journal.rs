@@ -15,6 +15,7 @@ use crate::active::Active;
 use crate::disk::{Disk, Layout, RealDisk};
 use crate::lock::FolderLock;
 use crate::options::{JournalOptions, OpenError};
+use crate::pipe::Pipe;
 use crate::reading::{self, ReadJob};
 use crate::record::Placed;
 use crate::recovery::{io_error, scan};
@@ -72,7 +73,9 @@ impl Journal {
             })
             .transpose()?;
         let shared = Arc::new(Shared::new(found.index, disk, layout, options));
-        let writer = Writer::new(shared.clone(), active, found.next_seq);
+        let pipe = Pipe::start(shared.clone())
+            .map_err(|source| io_error("start a thread for", folder, source))?;
+        let writer = Writer::new(shared.clone(), active, found.next_seq, pipe);
         let (reader, jobs) = mpsc::channel();
         let for_reader = shared.clone();
         let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {

@@ -8,7 +8,7 @@
 //!
 //! ```text
 //! put, apply, flush ──► requests ──► writer ──► batch: one write, one fdatasync ──► index, answers
-//! settle ─► index (at once) ─► settles that wait ─┘
+//! settle ─► index (at once) ─► settles that wait ─┘    (the next one is drafted meanwhile)
 //! read ─► index ─► reader ─► frames
 //! ```
 //!
@@ -38,10 +38,12 @@
 //! ```
 
 mod active;
+mod answers;
 mod codec;
 mod disk;
 mod draft;
 mod effect;
+mod feed;
 mod fetch;
 mod frame;
 mod index;
@@ -49,6 +51,7 @@ mod inspect;
 mod journal;
 mod lock;
 mod options;
+mod pipe;
 mod reading;
 mod record;
 mod recovery;

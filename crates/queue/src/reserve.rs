@@ -34,7 +34,7 @@ impl Reserve {
 
     /// Whether the space is set aside, taking it if it is not.
     pub(crate) fn take(&mut self) -> bool {
-        if self.held || self.bytes == 0 {
+        if self.is_held() {
             return true;
         }
         // A file of another length is of other options, or was not finished.
@@ -48,6 +48,11 @@ impl Reserve {
             let _ = self.disk.remove(&self.path);
         }
         self.held
+    }
+
+    /// Whether the space is set aside.
+    pub(crate) const fn is_held(&self) -> bool {
+        self.held || self.bytes == 0
     }
 
     /// Gives the space back to the file system.

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use crate::record::SeqRange;
 use crate::run::Location;
-use crate::segment::Salt;
+use crate::segment::{FRAMES_AT, Salt};
 
 /// One segment, as the index sees it.
 #[derive(Debug, Clone)]
@@ -38,12 +38,21 @@ impl SegmentState {
         self.live_bytes.min(self.bytes)
     }
 
+    /// Bytes of frames, which copying may free; every segment has a header.
+    fn frame_bytes(&self) -> u64 {
+        self.bytes.saturating_sub(FRAMES_AT as u64)
+    }
+
     /// Its own numbers, for the list of segments.
     pub(crate) fn numbers(&self) -> std::ops::Range<u64> {
         let end = self
             .last_seq
             .map_or(u64::MAX, |last| last.saturating_add(1));
         self.first_seq..end
+    }
+
+    fn is_dead(&self) -> bool {
+        self.entries == 0 && self.infos == 0 && self.targets.is_empty()
     }
 
     fn may_hold(&self, range: SeqRange) -> bool {
@@ -196,6 +205,12 @@ impl Segments {
             .map(|segment| segment.id)
     }
 
+    /// Whether nothing is needed any more of some segment.
+    pub(crate) fn has_dead(&self) -> bool {
+        let closed = self.all.split_last().map(|(_, closed)| closed);
+        closed.is_some_and(|closed| closed.iter().any(SegmentState::is_dead))
+    }
+
     /// The segments of which nothing is needed any more, by their number and their first record.
     pub(crate) fn dead(&self) -> Vec<(u32, u64)> {
         // The last segment is needed always.
@@ -204,9 +219,7 @@ impl Segments {
         };
         closed
             .iter()
-            .filter(|segment| {
-                segment.entries == 0 && segment.infos == 0 && segment.targets.is_empty()
-            })
+            .filter(|segment| segment.is_dead())
             .map(|segment| (segment.id, segment.first_seq))
             .collect()
     }
@@ -219,17 +232,18 @@ impl Segments {
         but: impl Fn(u32) -> bool,
     ) -> Option<&SegmentState> {
         let (_, closed) = self.all.split_last()?;
-        let bytes: u64 = closed.iter().map(|segment| segment.bytes).sum();
+        let bytes: u64 = closed.iter().map(SegmentState::frame_bytes).sum();
         let live: u64 = closed.iter().map(SegmentState::live_bytes).sum();
-        if bytes - live <= live.max(slack) {
+        if bytes.saturating_sub(live) <= live.max(slack) {
             return None;
         }
         let candidates = closed.iter().filter(|segment| !but(segment.id));
         // Of equal ones the oldest: what it holds keeps others waiting.
-        let ratio = |segment: &&SegmentState| segment.live_bytes() * 1000 / segment.bytes.max(1);
+        let ratio =
+            |segment: &&SegmentState| segment.live_bytes() * 1000 / segment.frame_bytes().max(1);
         candidates
             .min_by_key(ratio)
-            .filter(|segment| segment.live_bytes() * 2 <= segment.bytes)
+            .filter(|segment| segment.live_bytes() * 2 <= segment.frame_bytes())
     }
 
     /// Notes that everything that was needed of a segment stands elsewhere now, if it does.

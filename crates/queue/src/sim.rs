@@ -72,6 +72,11 @@ struct Sim {
     failing_removes: u32,
     unreadable: Option<PathBuf>,
     random: u64,
+    /// Syncs take their time.
+    slow: bool,
+    /// Syncs wait until they are let through, this many of them.
+    gate: Option<u32>,
+    waiting: u32,
 }
 
 /// A disk in memory; clones are the same disk.
@@ -193,6 +198,65 @@ impl Sim {
 impl SimDisk {
     fn sim(&self) -> MutexGuard<'_, Sim> {
         self.0.lock().unwrap()
+    }
+
+    /// Has syncs take so long that there is time to do something meanwhile.
+    pub(crate) fn be_slow(&self) {
+        self.sim().slow = true;
+    }
+
+    /// Has syncs wait until they are let through.
+    pub(crate) fn close_gate(&self) {
+        self.sim().gate = Some(0);
+    }
+
+    /// Lets one more sync through.
+    pub(crate) fn let_one_through(&self) {
+        if let Some(gate) = &mut self.sim().gate {
+            *gate += 1;
+        }
+    }
+
+    pub(crate) fn open_gate(&self) {
+        self.sim().gate = None;
+    }
+
+    /// Waits until a sync waits at the gate.
+    pub(crate) fn until_one_waits(&self) {
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        while self.sim().waiting == 0 {
+            assert!(std::time::Instant::now() < end, "no sync came to the gate");
+            std::thread::yield_now();
+        }
+    }
+
+    /// The disk, once a sync may go on.
+    fn passed(&self) -> MutexGuard<'_, Sim> {
+        let mut sim = self.sim();
+        if sim.slow {
+            drop(sim);
+            let start = std::time::Instant::now();
+            while start.elapsed() < std::time::Duration::from_micros(100) {
+                std::thread::yield_now();
+            }
+            sim = self.sim();
+        }
+        sim.waiting += 1;
+        loop {
+            match &mut sim.gate {
+                None => break,
+                Some(0) => {}
+                Some(passes) => {
+                    *passes -= 1;
+                    break;
+                }
+            }
+            drop(sim);
+            std::thread::yield_now();
+            sim = self.sim();
+        }
+        sim.waiting -= 1;
+        sim
     }
 
     pub(crate) fn operations(&self) -> u64 {
@@ -403,6 +467,8 @@ impl DiskFile for SimFile {
             return powered;
         }
         let at = offset as usize;
+        let end = sim.inodes[self.inode].seen.len();
+        assert!(at <= end, "a hole between {end} and {at}");
         let grows = (at + bytes.len()).saturating_sub(sim.inodes[self.inode].seen.len()) as u64;
         let short = grows.saturating_sub(sim.room()) as usize;
         // A write on which the power goes may have got anywhere.
@@ -431,7 +497,7 @@ impl DiskFile for SimFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        let mut sim = self.disk.sim();
+        let mut sim = self.disk.passed();
         sim.operate()?;
         if sim.failing_syncs > 0 {
             sim.failing_syncs -= 1;

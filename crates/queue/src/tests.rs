@@ -9,6 +9,7 @@ mod conformance;
 mod damage;
 mod faults;
 mod format;
+mod pipe;
 mod random;
 mod space;
 
@@ -36,10 +37,12 @@ fn folder() -> PathBuf {
     PathBuf::from("/data")
 }
 
-/// Small segments, so that a few messages fill several.
+/// Small segments, so that a few messages fill several, and small batches, so that a few are
+/// under way at once.
 fn small() -> JournalOptions {
     JournalOptions {
         segment_bytes: 16 << 10,
+        batch_records: 4,
         batch_bytes: 4 << 10,
         settle_delay: Duration::from_millis(1),
         reserve_bytes: 16 << 10,

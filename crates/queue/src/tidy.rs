@@ -34,6 +34,8 @@ pub(crate) struct Tidying {
     /// Segments that hold something which cannot be read: they stay.
     stuck: BTreeSet<u32>,
     not_before: Option<Instant>,
+    /// Something was written since it was last looked whether there is space to give back.
+    pub(crate) may_be_due: bool,
 }
 
 /// A segment that is being copied forward.
@@ -53,13 +55,27 @@ struct Alive {
     placed: Placed,
 }
 
-impl Tidying {
-    pub(crate) const fn has_more(&self) -> bool {
-        self.copying.is_some()
-    }
-}
-
 impl Writer {
+    /// Whether there is space to give back; looked at after each batch.
+    pub(crate) fn wants_to_tidy(&self) -> bool {
+        if !self.tidying.may_be_due {
+            return false;
+        }
+        let resting = |hold: Instant| hold > Instant::now();
+        if self.tidying.not_before.is_some_and(resting) {
+            return false;
+        }
+        self.tidying.copying.is_some() || {
+            let state = self.shared.lock();
+            let segments = &state.index.segments;
+            let stuck = |id| self.tidying.stuck.contains(&id);
+            segments.has_dead()
+                || segments
+                    .worth_copying(self.shared.options.slack_bytes, stuck)
+                    .is_some()
+        }
+    }
+
     /// One step of tidying. What fails rests for a while: nothing depends on it but space.
     pub(crate) fn tidy(&mut self) {
         if self
@@ -76,6 +92,7 @@ impl Writer {
             result = self.tidy_step();
         }
         self.tidying.not_before = None;
+        self.tidying.may_be_due = self.tidying.copying.is_some();
         if let Err(error) = result {
             self.tidying.copying = None;
             self.tidying.not_before = Instant::now().checked_add(PAUSE);

@@ -1,39 +1,51 @@
-//! The writer: the one thread that appends. It takes what has arrived while the last batch was
-//! being made durable, writes it with one write and one fdatasync, and tells who waits.
+//! The writer: the one thread that decides what is appended, and in which order. It takes what has
+//! arrived, drafts a batch, has it made durable with one write and one fdatasync, and tells who
+//! waits. Messages go through the [pipe](crate::pipe), so that the disk never waits for a draft;
+//! everything else is written while the pipe is empty, for it depends on what came before it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::thread;
+use std::time::Instant;
 
 use bridge_core::StoreError;
-use tracing::{error, warn};
+use tracing::error;
 
 use crate::active::{Active, Append, full};
-use crate::draft::{Draft, Outcome};
+use crate::answers::split;
+use crate::draft::Draft;
 use crate::fetch::Fetcher;
-use crate::index::SlotId;
+use crate::pipe::{Batch, Pipe, Settles};
 use crate::reserve::Reserve;
-use crate::shared::{Place, Put, Request, Shared, State};
+use crate::shared::{Request, Shared};
 use crate::tidy::Tidying;
+
+/// A buffer that grew beyond this for one large message is not kept.
+const KEPT_BUFFER: usize = 8 << 20;
 
 #[derive(Debug)]
 pub(crate) struct Writer {
     pub(crate) shared: Arc<Shared>,
-    active: Option<Active>,
-    next_seq: u64,
-    /// What was taken from the shared state and is not written yet.
-    work: VecDeque<Request>,
+    pub(crate) active: Option<Active>,
+    /// The number that the next record gets, those that are under way counted.
+    pub(crate) next_seq: u64,
+    /// What was taken from the shared state and is not drafted yet.
+    pub(crate) work: VecDeque<Request>,
+    pub(crate) pipe: Pipe,
     pub(crate) reserve: Reserve,
     pub(crate) tidying: Tidying,
     pub(crate) fetcher: Fetcher,
-    /// Kept for the next batch.
-    buffer: Vec<u8>,
+    /// Kept for the next batches.
+    buffers: Vec<Vec<u8>>,
 }
 
-type Settles = Vec<(SlotId, Vec<u64>)>;
-
 impl Writer {
-    pub(crate) fn new(shared: Arc<Shared>, active: Option<Active>, next_seq: u64) -> Self {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        active: Option<Active>,
+        next_seq: u64,
+        pipe: Pipe,
+    ) -> Self {
         let reserve = Reserve::new(
             shared.disk.clone(),
             shared.layout.reserve(),
@@ -45,42 +57,73 @@ impl Writer {
             active,
             next_seq,
             work: VecDeque::new(),
+            pipe,
             reserve,
             tidying: Tidying::default(),
-            buffer: Vec::new(),
+            buffers: Vec::new(),
         }
     }
 
     /// Writes until the journal closes and everything that was asked for before is written.
     pub(crate) fn run(mut self) {
         let _closed = ClosedAtEnd(self.shared.clone());
+        self.shared.wake_me();
         self.tidy();
         loop {
-            let shared = self.shared.clone();
-            let idle = self.tidying.has_more().then_some(Duration::ZERO);
-            let mut state = shared.wait(idle);
-            self.work.append(&mut state.requests);
-            let closing = state.closing;
-            let settles_due = state
-                .settles_due_at(&shared.options)
-                .is_some_and(|due| closing || due <= Instant::now());
-            drop(state);
-            if self.work.is_empty() {
-                if settles_due {
-                    self.serve(Vec::new());
-                }
+            for (batch, appended) in self.pipe.take_done() {
+                self.land(batch, appended);
+            }
+            let (closing, settles_due) = self.look();
+            self.feed();
+            let stages = self.pipe.lock();
+            let (idle, broken) = (stages.is_idle(), stages.is_broken());
+            drop(stages);
+            if broken {
+                return;
+            }
+            if !idle {
+                thread::park();
+            } else if !self.work.is_empty() {
+                let requests = self.next_batch();
+                self.serve(requests);
+                self.tidy();
+            } else if settles_due {
+                self.serve(Vec::new());
                 if closing {
                     return;
                 }
+                self.tidy();
+            } else if closing {
+                return;
+            } else if self.wants_to_tidy() {
+                self.tidy();
+            } else {
+                self.rest();
             }
-            while !self.work.is_empty() {
-                let batch = self.next_batch();
-                self.serve(batch);
-            }
-            self.tidy();
         }
     }
 
+    /// Takes what has arrived. Says whether the journal is closing, and whether it is time to
+    /// write the settles.
+    fn look(&mut self) -> (bool, bool) {
+        let mut state = self.shared.lock();
+        self.work.append(&mut state.requests);
+        let closing = state.closing;
+        let due = state.settles_due_at(&self.shared.options);
+        (
+            closing,
+            due.is_some_and(|due| closing || due <= Instant::now()),
+        )
+    }
+
+    /// Sleeps until something arrives, or the settles that wait are due.
+    fn rest(&self) {
+        let due = self.shared.lock().settles_due_at(&self.shared.options);
+        match due {
+            Some(due) => thread::park_timeout(due.saturating_duration_since(Instant::now())),
+            None => thread::park(),
+        }
+    }
     /// Takes from the front of the work what fits one batch; puts that may not go are answered.
     fn next_batch(&mut self) -> Vec<Request> {
         let options = &self.shared.options;
@@ -131,53 +174,73 @@ impl Writer {
             self.fail(refused, &full);
             batch = rest;
         }
-        match self.write(&batch, &settles) {
-            Ok(written) => return self.succeed(batch, written),
-            Err(error @ StoreError::Full { .. }) => {
-                let (refused, rest) = split(batch);
-                self.fail(refused, &error);
-                if rest.is_empty() && settles.is_empty() {
-                    return;
-                }
-                self.reserve.release();
-                batch = rest;
-            }
-            Err(error) => {
-                self.shared.lock().return_settles(settles);
-                return self.fail(batch, &error);
-            }
+        match self.write(batch, settles) {
+            Ok(batch) => self.succeed(batch),
+            Err((requests, settles, error)) => self.not_written(requests, settles, &error),
         }
-        match self.write(&batch, &settles) {
-            Ok(written) => self.succeed(batch, written),
-            Err(error) => {
+    }
+
+    /// On a full disk, what helps to drain it may be written with the reserve. Everything else
+    /// is answered with the error.
+    fn not_written(&mut self, requests: Vec<Request>, settles: Settles, error: &StoreError) {
+        if !matches!(error, StoreError::Full { .. }) {
+            self.shared.lock().return_settles(settles);
+            return self.fail(requests, error);
+        }
+        let (refused, rest) = split(requests);
+        self.fail(refused, error);
+        if rest.is_empty() && settles.is_empty() {
+            return;
+        }
+        self.reserve.release();
+        match self.write(rest, settles) {
+            Ok(batch) => self.succeed(batch),
+            Err((requests, settles, error)) => {
                 self.shared.lock().return_settles(settles);
-                self.fail(batch, &error);
+                self.fail(requests, &error);
             }
         }
     }
 
-    /// Makes a batch durable; `Err` means that nothing of it is.
+    /// Makes a batch durable while nothing else is under way; `Err` means that nothing of it is.
     fn write(
         &mut self,
-        batch: &[Request],
-        settles: &Settles,
-    ) -> Result<(Draft, Vec<Outcome>), StoreError> {
-        let mut draft = self.draft()?;
-        for (slot, seqs) in settles {
-            draft.settle(&self.shared, *slot, seqs.clone());
+        requests: Vec<Request>,
+        settles: Settles,
+    ) -> Result<Batch, (Vec<Request>, Settles, StoreError)> {
+        let mut batch = match self.batch() {
+            Ok(batch) => batch,
+            Err(error) => return Err((requests, settles, error)),
+        };
+        for (slot, seqs) in &settles {
+            batch.draft.settle(&self.shared, *slot, seqs.clone());
         }
-        let mut outcomes = Vec::with_capacity(batch.len());
-        for request in batch {
-            outcomes.push(draft.request(&self.shared, &mut self.fetcher, request));
+        for request in &requests {
+            let outcome = batch
+                .draft
+                .request(&self.shared, &mut self.fetcher, request);
+            batch.outcomes.push(outcome);
         }
-        self.commit(&draft)?;
-        Ok((draft, outcomes))
+        match self.commit(&batch.draft) {
+            Ok(()) => {
+                batch.requests = requests;
+                Ok(batch)
+            }
+            Err(error) => Err((requests, settles, error)),
+        }
+    }
+
+    /// An empty batch at the end of the segment to write to.
+    pub(crate) fn batch(&mut self) -> Result<Batch, StoreError> {
+        let draft = self.draft()?;
+        let active = self.active.as_ref().ok_or(StoreError::Closed)?;
+        Ok(Batch::new(draft, active.sink.clone()))
     }
 
     /// An empty draft at the end of the segment to write to.
     pub(crate) fn draft(&mut self) -> Result<Draft, StoreError> {
         let (segment, salt, len) = self.segment()?;
-        let mut buffer = std::mem::take(&mut self.buffer);
+        let mut buffer = self.buffers.pop().unwrap_or_default();
         buffer.clear();
         Ok(Draft::new(segment, salt, len, self.next_seq, buffer))
     }
@@ -228,6 +291,7 @@ impl Writer {
         }
     }
 
+    /// Makes a draft durable while nothing else is under way.
     pub(crate) fn commit(&mut self, draft: &Draft) -> Result<(), StoreError> {
         if draft.bytes.is_empty() {
             return Ok(());
@@ -235,21 +299,31 @@ impl Writer {
         let Some(active) = &mut self.active else {
             return Err(StoreError::Closed);
         };
-        let appended = active.append(&draft.bytes);
-        let len = active.len;
+        let appended = active.sink.append(&draft.bytes, draft.base);
+        active.len = draft.end();
+        self.next_seq = draft.next_seq;
+        self.account(draft, appended)
+    }
+
+    /// Takes note of what came of the latest draft. After a failure the next one goes where the
+    /// failed one was to go, or to a new segment.
+    fn account(&mut self, draft: &Draft, appended: Append) -> Result<(), StoreError> {
         let mut state = self.shared.lock();
         let failure = match appended {
             Append::Done => {
-                if let Some(id) = state.index.segments.last().map(|segment| segment.id) {
-                    state.index.segments.grow(id, len);
-                }
                 state.stats.written_bytes += draft.bytes.len() as u64;
-                state.stats.syncs += 1;
-                state.stats.records += draft.next_seq - self.next_seq;
-                self.next_seq = draft.next_seq;
+                state.stats.syncs += u64::from(!draft.bytes.is_empty());
+                state.stats.records += draft.next_seq - draft.first_seq;
+                state.index.segments.grow(draft.segment, draft.end());
+                self.tidying.may_be_due = true;
                 return Ok(());
             }
-            Append::CutBack(failure) => failure,
+            Append::CutBack(failure) => {
+                if let Some(active) = &mut self.active {
+                    active.len = draft.base;
+                }
+                failure
+            }
             Append::Sealed(failure) => {
                 state.stats.sealed_segments += 1;
                 self.active = None;
@@ -262,62 +336,36 @@ impl Writer {
                 failure
             }
         };
+        self.next_seq = draft.first_seq;
         state.stats.write_failures += 1;
         Err(failure)
     }
 
-    fn succeed(&mut self, batch: Vec<Request>, (draft, outcomes): (Draft, Vec<Outcome>)) {
-        let mut state = self.shared.lock();
-        for effect in draft.effects {
-            effect.apply(&mut state.index);
-        }
-        for request in &batch {
-            state.done(request);
-            if request.takes_space() {
-                state.stats.full = false;
+    /// Takes a batch that comes out of the pipe.
+    pub(crate) fn land(&mut self, batch: Batch, appended: Append) {
+        let Err(error) = self.account(&batch.draft, appended) else {
+            return self.succeed(batch);
+        };
+        let Batch {
+            requests,
+            mut settles,
+            ..
+        } = batch;
+        // What was drafted behind it is drafted again, for it may not go where it was to go.
+        let behind = self.pipe.lock().take_back();
+        if let Some(behind) = behind {
+            settles.extend(behind.settles);
+            for request in behind.requests.into_iter().rev() {
+                self.work.push_front(request);
             }
         }
-        drop(state);
-        self.buffer = draft.bytes;
-        for (request, outcome) in batch.into_iter().zip(outcomes) {
-            // Who asked may have lost interest: what was asked for is done all the same.
-            match (request, outcome) {
-                (Request::Put(put), Outcome::Put(seq)) => drop(put.answer.send(Ok(seq))),
-                (Request::Move { answer, .. }, Outcome::Moved(moved)) => drop(answer.send(moved)),
-                (Request::Flush(answer), _) => drop(answer.send(Ok(()))),
-                _ => {}
-            }
-        }
+        self.not_written(requests, settles, &error);
     }
 
-    fn fail(&mut self, batch: Vec<Request>, error: &StoreError) {
-        let mut state = self.shared.lock();
-        if matches!(error, StoreError::Full { .. }) && !state.stats.full {
-            state.stats.full = true;
-            warn!(
-                event = "journal_full",
-                error = %error,
-                "messages are left with their source until there is space"
-            );
-        }
-        for request in &batch {
-            match request {
-                Request::Put(put) => state.put_failed(put),
-                request => state.done(request),
-            }
-            if let Request::Settle { slot, seq } = request {
-                state.settle_at_once(*slot, *seq);
-            }
-        }
-        drop(state);
-        for request in batch {
-            let failed = error.clone();
-            match request {
-                Request::Put(put) => drop(put.answer.send(Err(failed))),
-                Request::Move { answer, .. } => drop(answer.send(Err(failed))),
-                Request::Flush(answer) => drop(answer.send(Err(failed))),
-                Request::Settle { .. } => {}
-            }
+    /// Keeps a buffer for the next batches.
+    pub(crate) fn keep(&mut self, buffer: Vec<u8>) {
+        if buffer.capacity() <= KEPT_BUFFER && self.buffers.len() < 3 {
+            self.buffers.push(buffer);
         }
     }
 }
@@ -334,87 +382,5 @@ impl Drop for ClosedAtEnd {
         drop(state);
         // Their answers are dropped with them, which reads as "closed".
         drop(unanswered);
-    }
-}
-
-/// What takes new space, and what helps a full disk to drain.
-fn split(batch: Vec<Request>) -> (Vec<Request>, Vec<Request>) {
-    batch.into_iter().partition(Request::takes_space)
-}
-
-impl Request {
-    const fn takes_space(&self) -> bool {
-        use crate::shared::Change;
-        matches!(
-            self,
-            Self::Put(_)
-                | Self::Move {
-                    change: Change::Redrive(_),
-                    ..
-                }
-        )
-    }
-}
-
-impl State {
-    /// Whether an earlier put for one of the places failed, and puts were not let in again since.
-    pub(crate) fn is_behind(&mut self, places: &[Place]) -> bool {
-        places
-            .iter()
-            .any(|place| self.traffic(place.slot).failed >= Some(place.epoch))
-    }
-
-    /// Takes a put out of what is under way, and holds what comes behind it.
-    pub(crate) fn put_failed(&mut self, put: &Put) {
-        self.put_ended(put);
-        for place in &put.places {
-            let traffic = self.traffic(place.slot);
-            traffic.failed = traffic.failed.max(Some(place.epoch));
-        }
-    }
-
-    fn put_ended(&mut self, put: &Put) {
-        let size = put.message.message.size();
-        for place in &put.places {
-            let traffic = self.traffic(place.slot);
-            let quantity = match place.placed {
-                crate::record::Placed::Queue => {
-                    traffic.received.pop_front();
-                    &mut traffic.queued
-                }
-                _ => &mut traffic.dead,
-            };
-            quantity.entries = quantity.entries.saturating_sub(1);
-            quantity.bytes = quantity.bytes.saturating_sub(size);
-        }
-    }
-
-    /// Takes a request out of what is under way.
-    fn done(&mut self, request: &Request) {
-        match request {
-            Request::Put(put) => self.put_ended(put),
-            Request::Move { slot, seq, .. } | Request::Settle { slot, seq } => {
-                let moving = &mut self.traffic(*slot).moving;
-                if let Some(count) = moving.get_mut(seq) {
-                    *count -= 1;
-                    if *count == 0 {
-                        moving.remove(seq);
-                    }
-                }
-            }
-            Request::Flush(_) => {}
-        }
-    }
-
-    /// Takes an entry out of the queue or the deferred messages, and has the disk told of it.
-    pub(crate) fn settle_at_once(&mut self, slot: SlotId, seq: u64) {
-        use bridge_core::View;
-        if matches!(
-            self.index.view_of(slot, seq),
-            Some(View::Queue | View::Deferred)
-        ) && self.index.remove(slot, seq).is_some()
-        {
-            self.settle_later(slot, seq);
-        }
     }
 }

@@ -178,12 +178,12 @@ impl Report {
     clippy::cast_precision_loss,
     reason = "counts far below 2^52, for a table"
 )]
-fn grouped_count(count: u64) -> String {
+pub(super) fn grouped_count(count: u64) -> String {
     grouped(count as f64, 0)
 }
 
 /// `2 cores, <model>`
-fn machine() -> String {
+pub(super) fn machine() -> String {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let cores = match cores {
         1 => "1 core".to_owned(),
