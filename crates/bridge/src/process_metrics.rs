@@ -6,7 +6,7 @@ use bridge_transport::SessionStats;
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
 /// What a session's counters are called, in which order [`values`] gives them.
-const SESSION_COUNTERS: [(&str, &str); 14] = [
+const SESSION_COUNTERS: [(&str, &str); 17] = [
     ("connects_total", "Connections that were established."),
     (
         "connect_failures_total",
@@ -51,6 +51,18 @@ const SESSION_COUNTERS: [(&str, &str); 14] = [
     ("published_total", "Messages admitted for publishing."),
     ("answered_total", "Answers received, refusals among them."),
     ("refused_total", "Answers that were refusals."),
+    (
+        "qos_downgraded_total",
+        "Messages sent with a lower QoS than they had, by policy.",
+    ),
+    (
+        "retain_stripped_total",
+        "Messages sent without their retain flag, by policy.",
+    ),
+    (
+        "leftover_subscriptions_total",
+        "Topic filters of an earlier configuration that were ended at the broker.",
+    ),
 ];
 
 fn values(stats: &SessionStats) -> [u64; SESSION_COUNTERS.len()] {
@@ -69,6 +81,9 @@ fn values(stats: &SessionStats) -> [u64; SESSION_COUNTERS.len()] {
         stats.admitted,
         stats.answered,
         stats.refused,
+        stats.qos_downgraded,
+        stats.retain_stripped,
+        stats.leftover_subscriptions,
     ]
 }
 
@@ -126,6 +141,7 @@ fn journal_levels(stats: &JournalStats) -> [u64; JOURNAL_GAUGES.len()] {
 pub(crate) struct ProcessMetrics {
     connected: IntGaugeVec,
     refused_subscriptions: IntGaugeVec,
+    downgraded_subscriptions: IntGaugeVec,
     counters: Vec<IntCounterVec>,
     journal_counters: Vec<IntCounter>,
     journal_gauges: Vec<IntGauge>,
@@ -186,6 +202,10 @@ impl ProcessMetrics {
                 "refused_subscriptions",
                 "Topic filters that the broker refuses at the moment.",
             )?,
+            downgraded_subscriptions: gauge(
+                "downgraded_subscriptions",
+                "Topic filters that the broker grants at a lower QoS than was asked for.",
+            )?,
             counters: SESSION_COUNTERS
                 .into_iter()
                 .map(counter)
@@ -206,10 +226,16 @@ impl ProcessMetrics {
     /// Brings the metrics of one side of a session up to date. Not to be called twice at once.
     pub(crate) fn session(&self, session: &Name, role: &str, stats: &SessionStats) {
         let labels = [session.as_str(), role];
-        let connected = self.connected.with_label_values(&labels);
-        connected.set(i64::from(stats.connected));
-        let refused = self.refused_subscriptions.with_label_values(&labels);
-        refused.set(i64::try_from(stats.refused_subscriptions).unwrap_or(i64::MAX));
+        let set = |gauge: &IntGaugeVec, value: u64| {
+            let value = i64::try_from(value).unwrap_or(i64::MAX);
+            gauge.with_label_values(&labels).set(value);
+        };
+        set(&self.connected, u64::from(stats.connected));
+        set(&self.refused_subscriptions, stats.refused_subscriptions);
+        set(
+            &self.downgraded_subscriptions,
+            stats.downgraded_subscriptions,
+        );
         for (counter, value) in self.counters.iter().zip(values(stats)) {
             let counter = counter.with_label_values(&labels);
             counter.inc_by(value.saturating_sub(counter.get()));

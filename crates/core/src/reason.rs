@@ -23,6 +23,14 @@ impl ReasonCode {
     pub const PACKET_IDENTIFIER_IN_USE: Self = Self(0x91);
     /// 0x97, an implementation or administrative limit was exceeded.
     pub const QUOTA_EXCEEDED: Self = Self(0x97);
+    /// 0x9A, retained messages are not supported.
+    pub const RETAIN_NOT_SUPPORTED: Self = Self(0x9A);
+    /// 0x9B, this QoS is not supported.
+    pub const QOS_NOT_SUPPORTED: Self = Self(0x9B);
+    /// 0x9E, shared subscriptions are not supported.
+    pub const SHARED_SUBSCRIPTIONS_NOT_SUPPORTED: Self = Self(0x9E);
+    /// 0xA2, subscriptions with wildcards are not supported.
+    pub const WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED: Self = Self(0xA2);
 
     /// The code of that byte, known to the standard or not.
     pub const fn new(code: u8) -> Self {

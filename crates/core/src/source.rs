@@ -43,6 +43,12 @@ pub struct Subscription {
     pub filter: TopicFilter,
     /// The highest QoS to deliver with.
     pub qos: QoS,
+    /// Whether the source shall leave out what this very client publishes (MQTT 5 §3.8.3.1).
+    ///
+    /// It is the client id that counts: what the same session publishes on a connection of its
+    /// own, under another id, comes all the same. A shared subscription cannot ask for it, and
+    /// does not.
+    pub no_local: bool,
 }
 
 /// A message that has come, and the right to acknowledge it.

@@ -32,6 +32,7 @@ pub fn subscriptions_of<'a>(routes: impl IntoIterator<Item = &'a RouteSpec>) -> 
             .find(|other| same_group(other) && other.filter.covers(&wanted.filter))
         {
             wider.qos = wider.qos.max(wanted.qos);
+            wider.no_local &= wanted.no_local;
             continue;
         }
         let mut wanted = wanted.clone();
@@ -39,6 +40,7 @@ pub fn subscriptions_of<'a>(routes: impl IntoIterator<Item = &'a RouteSpec>) -> 
             let covered = same_group(other) && wanted.filter.covers(&other.filter);
             if covered {
                 wanted.qos = wanted.qos.max(other.qos);
+                wanted.no_local &= other.no_local;
             }
             !covered
         });
@@ -156,6 +158,7 @@ mod tests {
         let subscriptions = filters.iter().map(|(filter, qos)| Subscription {
             filter: TopicFilter::parse(filter).unwrap(),
             qos: *qos,
+            no_local: false,
         });
         RouteSpec {
             name: Name::parse("r").unwrap(),

@@ -142,6 +142,7 @@ async fn read(port: u16) -> Duration {
     let subscription = Subscription {
         filter: TopicFilter::parse("bench/read").unwrap(),
         qos: QoS::AtLeastOnce,
+        no_local: false,
     };
     let start = || {
         Reader::start(

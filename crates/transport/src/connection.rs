@@ -4,12 +4,14 @@
 //! never sends anything again by itself. Its `poll` is not safe to cancel: it runs in a task that
 //! does nothing else, and that is aborted only to throw the whole loop away.
 
+mod welcome;
+
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bridge_core::{Limits, QoS, ReasonCode};
-use rumqttc::mqttbytes::v5::{ConnAck, ConnectProperties, Packet};
+use bridge_core::ReasonCode;
+use rumqttc::mqttbytes::v5::{ConnectProperties, Packet};
 use rumqttc::{AckMode, AsyncClient, Broker, ConnectionError, Event, EventLoop, MqttOptions};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
@@ -19,6 +21,8 @@ use tokio::time::timeout;
 
 use crate::guard::{Flush, Guarded, Marker, Rules, Said, Witness};
 use crate::{Password, Protocol, SessionConfig, dial, memory};
+
+pub(crate) use welcome::{Serves, Welcome};
 
 /// The most messages that may be unanswered: the library's cost per answer grows with it.
 const MAX_WINDOW: u16 = 256;
@@ -54,15 +58,6 @@ pub(crate) enum Purpose {
     },
 }
 
-/// What the broker said when it let us in.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Welcome {
-    /// It still has the session.
-    pub(crate) session_present: bool,
-    /// What it takes.
-    pub(crate) limits: Limits,
-}
-
 /// Why a connection is not, or is no longer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Ending {
@@ -75,6 +70,14 @@ pub(crate) enum Ending {
     /// MQTT 5 §3.14.
     #[error("the broker disconnected: {}", said(.0))]
     Disconnected(Said),
+    /// MQTT 5 §4.11.
+    #[error("the broker sends us to another: {}", said(.answer))]
+    Redirected {
+        /// Its code, 0x9C or 0x9D.
+        answer: Said,
+        /// The other one, where it named it.
+        to: Option<String>,
+    },
     /// The network, or the protocol.
     #[error("{0}")]
     Failed(#[from] ConnectionError),
@@ -223,13 +226,16 @@ impl Driver {
             Err(error) => return Ending::Task(error),
         };
         // The guard has seen the true codes; the library may know them by another name.
-        if let Some(said) = self.witness.disconnect() {
-            return Ending::Disconnected(said);
-        }
-        match (error, self.witness.connack()) {
-            (ConnectionError::RequestsDone, _) => Ending::Closed,
-            (_, Some(said)) if said.0.is_refusal() => Ending::Refused(said),
-            (error, _) => Ending::Failed(error),
+        let refused = || self.witness.connack().filter(|(code, _)| code.is_refusal());
+        match (error, self.witness.disconnect(), refused()) {
+            (_, Some(said), _) | (_, None, Some(said)) if is_redirect(said.0) => {
+                let to = self.witness.reference();
+                Ending::Redirected { answer: said, to }
+            }
+            (_, Some(said), _) => Ending::Disconnected(said),
+            (ConnectionError::RequestsDone, None, _) => Ending::Closed,
+            (_, None, Some(said)) => Ending::Refused(said),
+            (error, None, None) => Ending::Failed(error),
         }
     }
 }
@@ -255,7 +261,7 @@ async fn drive<H: Handler>(
                 // What is stored is read once, while connecting; saved it would be after every
                 // packet, and we want none of it.
                 event_loop.options.clear_session_store();
-                let welcome = welcome(&connack, window);
+                let welcome = Welcome::new(&connack, window);
                 handler.connected(&welcome);
                 if let Some(welcomed) = welcomed.take() {
                     // Nobody waits any more: the connection is being dropped.
@@ -340,23 +346,8 @@ fn options(
     options
 }
 
-fn welcome(connack: &ConnAck, window: u16) -> Welcome {
-    let said = connack.properties.as_ref();
-    let receive_maximum = said.and_then(|said| said.receive_max).unwrap_or(u16::MAX);
-    let maximum_qos = said
-        .and_then(|said| said.max_qos)
-        .and_then(QoS::from_u8)
-        .unwrap_or(QoS::ExactlyOnce);
-    let retain = said.and_then(|said| said.retain_available).unwrap_or(1);
-    Welcome {
-        session_present: connack.session_present,
-        limits: Limits {
-            window: window.min(receive_maximum).max(1),
-            maximum_packet_size: said.and_then(|said| said.max_packet_size),
-            maximum_qos,
-            retain_available: retain != 0,
-        },
-    }
+const fn is_redirect(code: ReasonCode) -> bool {
+    matches!(code.get(), 0x9C | 0x9D)
 }
 
 /// Whether the broker said that another client took our place.

@@ -48,6 +48,7 @@ mod protocol;
 mod reader;
 mod reconnect;
 mod stats;
+mod task;
 mod writer;
 
 pub use config::{
@@ -56,6 +57,6 @@ pub use config::{
     Tls, TlsVersion, Trust, WebSocket,
 };
 pub use protocol::{PORTABLE_CLIENT_ID, Unsaid};
-pub use reader::{Reader, ReaderTuning, RefusedSubscription};
+pub use reader::{DowngradedSubscription, Reader, ReaderTuning, RefusedSubscription};
 pub use stats::SessionStats;
 pub use writer::{Writer, WriterIdentity};

@@ -25,6 +25,16 @@ pub(crate) struct Lifecycle {
     epoch: u64,
     /// What the log was last told about attempts that fail.
     announced: Option<String>,
+    /// What the log was last told about the broker's own terms.
+    terms: Terms,
+}
+
+/// What a broker does otherwise than it was asked.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Terms {
+    keep_alive: Option<Duration>,
+    session_expiry: Option<u32>,
+    client_id: Option<String>,
 }
 
 impl Lifecycle {
@@ -37,6 +47,7 @@ impl Lifecycle {
         counters: Arc<Counters>,
     ) -> Self {
         announce_protocol(&config, &client_id, role);
+        counters.connected_as(&client_id);
         Self {
             reconnect: Reconnect::new(config.backoff),
             config,
@@ -46,6 +57,7 @@ impl Lifecycle {
             counters,
             epoch: 0,
             announced: None,
+            terms: Terms::default(),
         }
     }
 
@@ -74,7 +86,44 @@ impl Lifecycle {
             epoch = self.epoch,
             resumed = welcome.session_present,
             window = welcome.limits.window,
+            keep_alive_s = welcome.keep_alive.map(|other| other.as_secs()),
+            reason_string = welcome.reason_string,
             "connected to the broker"
+        );
+        self.announce_terms(welcome);
+    }
+
+    /// What the broker does otherwise than it was asked, told once as long as it stays so.
+    fn announce_terms(&mut self, welcome: &Welcome) {
+        let terms = Terms {
+            keep_alive: welcome
+                .keep_alive
+                .filter(|other| *other != self.config.keep_alive),
+            session_expiry: welcome.session_expiry,
+            client_id: welcome
+                .client_id
+                .clone()
+                .or_else(|| self.terms.client_id.clone()),
+        };
+        if self.terms == terms {
+            return;
+        }
+        if let Some(client_id) = &terms.client_id {
+            // Asked for from now on, so that the broker makes no other one each time.
+            self.client_id.clone_from(client_id);
+            self.counters.connected_as(client_id);
+        }
+        self.terms = terms;
+        info!(
+            event = "session_terms",
+            session = %self.config.name,
+            role = self.role,
+            broker = %self.config.brokers,
+            keep_alive_s = self.terms.keep_alive.map(|other| other.as_secs()),
+            session_expiry_s = self.terms.session_expiry,
+            assigned_client_id = self.terms.client_id,
+            "the broker has terms of its own, and they are kept to: the keep-alive that it wants, \
+             how long it keeps the session, the client id that it gave"
         );
     }
 
@@ -84,6 +133,7 @@ impl Lifecycle {
         let reason = ending.to_string();
         let delay = self.reconnect.ended(self.clock.monotonic(), rand::random());
         if self.announced.as_ref() != Some(&reason) {
+            self.announce_redirect(ending);
             warn!(
                 event = "session_connect_failed",
                 session = %self.config.name,
@@ -114,6 +164,7 @@ impl Lifecycle {
         }
         self.counters.connection_losses.add(1);
         let delay = self.reconnect.ended(self.clock.monotonic(), rand::random());
+        self.announce_redirect(ending);
         let name = &self.config.name;
         if is_takeover(ending) {
             self.counters.takeovers.add(1);
@@ -139,6 +190,23 @@ impl Lifecycle {
             );
         }
         delay
+    }
+
+    /// MQTT 5 §4.11. It is not followed: our credentials are for the brokers that the
+    /// configuration names.
+    fn announce_redirect(&self, ending: &Ending) {
+        if let Ending::Redirected { to, .. } = ending {
+            error!(
+                event = "session_redirected",
+                session = %self.config.name,
+                role = self.role,
+                broker = %self.config.brokers,
+                server_reference = to,
+                reason = %ending,
+                "the broker sends us to another one, and the bridge does not go where its \
+                 configuration does not: set the session's url to the server that it names"
+            );
+        }
     }
 }
 

@@ -1,6 +1,9 @@
-//! How large a message is on the wire, and whether it can be on it at all (I05).
+//! How large a message is on the wire, whether it can be on it at all (I05), and what it gives up
+//! to be on it.
 
 use bridge_core::{Limits, LocalRefusal, Message, Properties, QoS};
+
+use crate::{QosUnavailable, RetainUnavailable};
 
 /// The longest string or binary data that MQTT carries, MQTT 5 §1.5.4.
 const MAX_TEXT: usize = 65_535;
@@ -18,6 +21,37 @@ pub(crate) fn publish_size(message: &Message) -> u64 {
         + properties
         + message.payload.len() as u64;
     1 + length_size(remaining) + remaining
+}
+
+/// What becomes of messages that ask for more than a broker has.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Policies {
+    pub(crate) qos: QosUnavailable,
+    pub(crate) retain: RetainUnavailable,
+}
+
+/// What a message has given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct GivenUp {
+    /// The QoS that it came with.
+    pub(crate) qos: bool,
+    /// Its retain flag.
+    pub(crate) retain: bool,
+}
+
+/// Takes from `message` what the broker does not have, as far as the policies let it.
+pub(crate) fn adapt(message: &mut Message, limits: &Limits, policies: Policies) -> GivenUp {
+    let given_up = GivenUp {
+        qos: message.qos > limits.maximum_qos && policies.qos == QosUnavailable::Downgrade,
+        retain: message.retain
+            && !limits.retain_available
+            && policies.retain == RetainUnavailable::Strip,
+    };
+    if given_up.qos {
+        message.qos = limits.maximum_qos;
+    }
+    message.retain &= !given_up.retain;
+    given_up
 }
 
 /// Whether `message` can be published to a broker with these limits; if not, why.
@@ -110,6 +144,58 @@ mod tests {
         let mut bytes = BytesMut::new();
         publish.write(&mut bytes).unwrap();
         bytes.len() as u64
+    }
+
+    #[test]
+    fn a_message_gives_up_what_the_policies_let_it_and_no_more() {
+        let limits = Limits {
+            window: 1,
+            maximum_packet_size: None,
+            maximum_qos: QoS::AtLeastOnce,
+            retain_available: false,
+        };
+        let mut asked = Message::new(Topic::parse("t").unwrap(), "x");
+        (asked.qos, asked.retain) = (QoS::ExactlyOnce, true);
+        let adapted = |qos, retain| {
+            let mut message = asked.clone();
+            let given_up = adapt(&mut message, &limits, Policies { qos, retain });
+            (given_up, check(&message, &limits))
+        };
+        let give_up = |qos, retain| GivenUp { qos, retain };
+        assert_eq!(
+            adapted(QosUnavailable::Downgrade, RetainUnavailable::Strip),
+            (give_up(true, true), Ok(()))
+        );
+        assert_eq!(
+            adapted(QosUnavailable::Downgrade, RetainUnavailable::Refuse),
+            (give_up(true, false), Err(LocalRefusal::RetainUnavailable))
+        );
+        let maximum = QoS::AtLeastOnce;
+        assert_eq!(
+            adapted(QosUnavailable::Refuse, RetainUnavailable::Strip),
+            (
+                give_up(false, true),
+                Err(LocalRefusal::QosUnavailable { maximum })
+            )
+        );
+    }
+
+    #[test]
+    fn a_message_that_asks_for_nothing_gives_up_nothing() {
+        let limits = Limits {
+            window: 1,
+            maximum_packet_size: None,
+            maximum_qos: QoS::AtLeastOnce,
+            retain_available: false,
+        };
+        let mut message = Message::new(Topic::parse("t").unwrap(), "x");
+        let before = message.clone();
+        let policies = Policies {
+            qos: QosUnavailable::Downgrade,
+            retain: RetainUnavailable::Strip,
+        };
+        assert_eq!(adapt(&mut message, &limits, policies), GivenUp::default());
+        assert_eq!(message, before);
     }
 
     #[test]

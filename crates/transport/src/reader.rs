@@ -9,27 +9,26 @@ mod inbox;
 mod receiving;
 mod subscribing;
 
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bridge_core::{Backoff, BoxFuture, Clock, Delivery, Source, SourceState, Subscription};
 use tokio::sync::Notify;
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
-use tracing::error;
 
 use crate::connection::{Connection, Ending, Purpose};
 use crate::lifecycle::Lifecycle;
 use crate::link::Seen;
 use crate::stats::Counters;
+use crate::task::SessionTask;
 use crate::{SessionConfig, SessionKind, SessionStats};
 
 use acks::{Acks, Releasing};
 use inbox::Inbox;
 use receiving::Receiving;
-pub use subscribing::RefusedSubscription;
+use subscribing::Standing;
+pub use subscribing::{DowngradedSubscription, RefusedSubscription};
 
 /// How many QoS 0 messages may wait to be taken.
 const QOS0_ROOM: usize = 4096;
@@ -60,10 +59,10 @@ impl Default for ReaderTuning {
 /// The reading side of a session.
 ///
 /// It connects by itself, for as long as it lives; dropped, it stops without a goodbye.
+#[derive(Debug)]
 pub struct Reader {
     shared: Arc<Shared>,
-    cancel: CancellationToken,
-    task: tokio::sync::Mutex<Option<JoinHandle<()>>>,
+    task: SessionTask,
 }
 
 #[derive(Debug)]
@@ -76,7 +75,7 @@ struct Shared {
     state: Seen<SourceState>,
     inbox: Inbox,
     releasing: Arc<Releasing>,
-    refused: Mutex<Vec<RefusedSubscription>>,
+    standing: Mutex<Standing>,
 }
 
 impl Reader {
@@ -114,15 +113,18 @@ impl Reader {
             state: Seen::new(SourceState::Down),
             inbox: Inbox::new(QOS0_ROOM, BYTES_ROOM),
             releasing: Arc::default(),
-            refused: Mutex::default(),
+            standing: Mutex::default(),
         });
-        let cancel = CancellationToken::new();
-        let task = tokio::spawn(run(Arc::clone(&shared), lifecycle, cancel.clone()));
-        Self {
-            shared,
-            cancel,
-            task: tokio::sync::Mutex::new(Some(task)),
-        }
+        let task = SessionTask::spawn(shared.config.name.clone(), "reader", |cancel| {
+            run(Arc::clone(&shared), lifecycle, cancel)
+        });
+        Self { shared, task }
+    }
+
+    /// The client id that it connects with: the configured one, or the one that the broker has
+    /// given to a client that came without.
+    pub fn client_id(&self) -> String {
+        self.shared.counters.client_id()
     }
 
     /// What has been counted so far.
@@ -132,7 +134,12 @@ impl Reader {
 
     /// The subscriptions that the broker does not grant at the moment.
     pub fn refused_subscriptions(&self) -> Vec<RefusedSubscription> {
-        self.shared.refused().clone()
+        self.shared.standing().refused.clone()
+    }
+
+    /// The subscriptions that the broker grants at a lower QoS than was asked for, at the moment.
+    pub fn downgraded_subscriptions(&self) -> Vec<DowngradedSubscription> {
+        self.shared.standing().downgraded.clone()
     }
 
     /// Ends when the state is no longer `seen`, and says how it is then.
@@ -153,36 +160,7 @@ impl Source for Reader {
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async move {
-            self.cancel.cancel();
-            let mut task = self.task.lock().await;
-            if let Some(running) = task.take()
-                && let Err(failure) = running.await
-            {
-                error!(
-                    event = "session_task_failed",
-                    session = %self.shared.config.name,
-                    role = "reader",
-                    error = %failure,
-                    "a defect ended the session's task; please report it"
-                );
-            }
-        })
-    }
-}
-
-impl fmt::Debug for Reader {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reader")
-            .field("session", &self.shared.config.name)
-            .field("state", &self.shared.state.get())
-            .finish_non_exhaustive()
-    }
-}
-
-impl Drop for Reader {
-    fn drop(&mut self) {
-        self.cancel.cancel();
+        Box::pin(self.task.close())
     }
 }
 
@@ -199,8 +177,8 @@ impl Shared {
         }
     }
 
-    fn refused(&self) -> MutexGuard<'_, Vec<RefusedSubscription>> {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+    fn standing(&self) -> MutexGuard<'_, Standing> {
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -281,6 +259,7 @@ async fn serve(
     cancel: &CancellationToken,
 ) -> Ending {
     let client = connection.client.clone();
+    let serves = connection.welcome.serves;
     let again = async {
         let not_before = Instant::now() + shared.tuning.leave_pacing;
         left.notified().await;
@@ -292,7 +271,7 @@ async fn serve(
     };
     tokio::select! {
         ending = connection.ended() => ending,
-        ending = subscribing::keep_subscribed(shared, &client) => {
+        ending = subscribing::keep_subscribed(shared, &client, serves) => {
             connection.abandon().await;
             ending
         }

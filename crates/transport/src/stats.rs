@@ -1,6 +1,7 @@
 //! What a session counts.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// A session's counters since it started, and whether it is connected now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -28,6 +29,10 @@ pub struct SessionStats {
     pub properties_lost: u64,
     /// Filters that the broker refuses at the moment.
     pub refused_subscriptions: u64,
+    /// Filters that the broker grants at a lower QoS than was asked for, at the moment.
+    pub downgraded_subscriptions: u64,
+    /// Filters of an earlier configuration that the broker still held, and that were ended.
+    pub leftover_subscriptions: u64,
     /// Messages received, the invalid ones not counted.
     pub received: u64,
     /// Of these, the ones that the broker said it had sent before.
@@ -46,6 +51,10 @@ pub struct SessionStats {
     pub refused: u64,
     /// Messages whose connection ended before their answer.
     pub unanswered: u64,
+    /// Messages sent with a lower QoS than they had, because the broker takes no higher one.
+    pub qos_downgraded: u64,
+    /// Messages sent without their retain flag, because the broker does not retain.
+    pub retain_stripped: u64,
 }
 
 macro_rules! counters {
@@ -54,10 +63,22 @@ macro_rules! counters {
         #[derive(Debug, Default)]
         pub(crate) struct Counters {
             pub(crate) connected: AtomicBool,
+            client_id: Mutex<String>,
             $(pub(crate) $name: Counter,)+
         }
 
         impl Counters {
+            /// The client id that is connected with, or that the broker gave instead.
+            pub(crate) fn client_id(&self) -> String {
+                let client_id = self.client_id.lock();
+                client_id.unwrap_or_else(PoisonError::into_inner).clone()
+            }
+
+            pub(crate) fn connected_as(&self, client_id: &str) {
+                let mut known = self.client_id.lock().unwrap_or_else(PoisonError::into_inner);
+                client_id.clone_into(&mut known);
+            }
+
             pub(crate) fn snapshot(&self) -> SessionStats {
                 SessionStats {
                     connected: self.connected.load(Ordering::Relaxed),
@@ -79,6 +100,8 @@ counters!(
     too_large,
     properties_lost,
     refused_subscriptions,
+    downgraded_subscriptions,
+    leftover_subscriptions,
     received,
     redelivered,
     dropped_qos0,
@@ -88,6 +111,8 @@ counters!(
     answered,
     refused,
     unanswered,
+    qos_downgraded,
+    retain_stripped,
 );
 
 /// One number that only matters by itself.

@@ -8,20 +8,18 @@
 mod in_flight;
 mod live;
 
-use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bridge_core::{Admitted, BoxFuture, Clock, Link, NotAdmitted, Outgoing, Sink};
-use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use tracing::error;
 
 use crate::connection::{Connection, Ending, Purpose};
 use crate::lifecycle::Lifecycle;
 use crate::link::LinkState;
 use crate::stats::Counters;
+use crate::task::SessionTask;
 use crate::{SessionConfig, SessionStats};
 
 use in_flight::InFlight;
@@ -42,10 +40,10 @@ pub enum WriterIdentity {
 /// The writing side of a session.
 ///
 /// It connects by itself, for as long as it lives; dropped, it stops without a goodbye.
+#[derive(Debug)]
 pub struct Writer {
     shared: Arc<Shared>,
-    cancel: CancellationToken,
-    task: tokio::sync::Mutex<Option<JoinHandle<()>>>,
+    task: SessionTask,
 }
 
 #[derive(Debug)]
@@ -80,13 +78,16 @@ impl Writer {
             link: Arc::new(LinkState::new(Link::Down)),
             live: Arc::default(),
         });
-        let cancel = CancellationToken::new();
-        let task = tokio::spawn(run(Arc::clone(&shared), lifecycle, cancel.clone()));
-        Self {
-            shared,
-            cancel,
-            task: tokio::sync::Mutex::new(Some(task)),
-        }
+        let task = SessionTask::spawn(shared.config.name.clone(), "writer", |cancel| {
+            run(Arc::clone(&shared), lifecycle, cancel)
+        });
+        Self { shared, task }
+    }
+
+    /// The client id that it connects with: the configured one, or the one that the broker has
+    /// given to a client that came without.
+    pub fn client_id(&self) -> String {
+        self.shared.counters.client_id()
     }
 
     /// What has been counted so far.
@@ -114,36 +115,7 @@ impl Sink for Writer {
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async move {
-            self.cancel.cancel();
-            let mut task = self.task.lock().await;
-            if let Some(running) = task.take()
-                && let Err(failure) = running.await
-            {
-                error!(
-                    event = "session_task_failed",
-                    session = %self.shared.config.name,
-                    role = "writer",
-                    error = %failure,
-                    "a defect ended the session's task; please report it"
-                );
-            }
-        })
-    }
-}
-
-impl fmt::Debug for Writer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Writer")
-            .field("session", &self.shared.config.name)
-            .field("link", &self.shared.link.get())
-            .finish_non_exhaustive()
-    }
-}
-
-impl Drop for Writer {
-    fn drop(&mut self) {
-        self.cancel.cancel();
+        Box::pin(self.task.close())
     }
 }
 
@@ -183,11 +155,11 @@ async fn run(shared: Arc<Shared>, mut lifecycle: Lifecycle, cancel: Cancellation
                     Arc::clone(&shared.live),
                     Arc::clone(&in_flight),
                     Live::new(
-                        shared.config.protocol,
                         client.clone(),
                         marker,
                         witness,
                         Arc::clone(&shared.counters),
+                        Arc::clone(&shared.config),
                     ),
                 )
             },

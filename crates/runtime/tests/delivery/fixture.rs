@@ -469,6 +469,7 @@ impl Setup {
             subscriptions: vec![Subscription {
                 filter: TopicFilter::parse("#").unwrap(),
                 qos: QoS::AtLeastOnce,
+                no_local: false,
             }],
             mode: self.mode,
             bindings: bindings.collect(),

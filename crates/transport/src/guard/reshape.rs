@@ -114,17 +114,23 @@ pub(super) fn reason(from_code: &[u8]) -> (u8, Option<String>) {
     let Some((code, rest)) = from_code.split_first() else {
         return (0x00, None);
     };
-    (*code, reason_string(rest))
+    (*code, text_property(rest, wire::REASON_STRING))
 }
 
-/// Looks for a reason string. Every property of these two packets that may stand before it has a
-/// known form; one that has not ends the search.
-fn reason_string(properties: &[u8]) -> Option<String> {
+/// The server that a DISCONNECT or CONNACK names instead of the one that sent it; the body from
+/// the reason code on.
+pub(super) fn server_reference(from_code: &[u8]) -> Option<String> {
+    text_property(from_code.get(1..)?, wire::SERVER_REFERENCE)
+}
+
+/// Looks for a property that is a text. Every property of these two packets that may stand before
+/// it has a known form; one that has not ends the search.
+fn text_property(properties: &[u8], wanted: u8) -> Option<String> {
     let (length, at) = wire::read_length(properties).ok()??;
     let mut rest = properties.get(at..at.checked_add(length)?)?;
     while let Some((id, after)) = rest.split_first() {
         rest = match *id {
-            wire::REASON_STRING => {
+            id if id == wanted => {
                 let (text, _) = wire::read_text(after)?;
                 return Some(String::from_utf8_lossy(text).into_owned());
             }
@@ -134,8 +140,11 @@ fn reason_string(properties: &[u8]) -> Option<String> {
             0x13 | 0x21 | 0x22 => after.get(2..)?,
             // Four bytes: session expiry interval, maximum packet size.
             0x11 | 0x27 => after.get(4..)?,
-            // A text: assigned client id, authentication, response information, server reference.
-            0x12 | 0x15 | 0x16 | 0x1A | 0x1C => wire::read_text(after)?.1,
+            // A text: assigned client id, authentication, response information, server reference,
+            // reason string.
+            0x12 | 0x15 | 0x16 | 0x1A | wire::SERVER_REFERENCE | wire::REASON_STRING => {
+                wire::read_text(after)?.1
+            }
             wire::USER_PROPERTY => wire::read_text(wire::read_text(after)?.1)?.1,
             _ => return None,
         };

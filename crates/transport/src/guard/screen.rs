@@ -203,11 +203,16 @@ impl Screen {
         };
         let body = packet.get(header..).unwrap_or_default();
         match kind {
-            wire::DISCONNECT => self.witness.disconnected(reshape::reason(body)),
+            wire::DISCONNECT => {
+                self.witness.disconnected(reshape::reason(body));
+                self.witness.pointed_to(reshape::server_reference(body));
+            }
             // The first byte holds the session present flag.
             wire::CONNACK => {
                 let from_code = body.get(1..).unwrap_or_default();
                 self.witness.welcomed(reshape::reason(from_code));
+                self.witness
+                    .pointed_to(reshape::server_reference(from_code));
             }
             _ => {}
         }

@@ -35,6 +35,7 @@ pub(super) const DISCONNECT: u8 = 14;
 pub(super) const USER_PROPERTY: u8 = 0x26;
 /// Reason String, MQTT 5 §2.2.2.2.
 pub(super) const REASON_STRING: u8 = 0x1F;
+pub(super) const SERVER_REFERENCE: u8 = 0x1C;
 
 /// The largest length of a packet behind its fixed header: MQTT 5 §1.5.5.
 pub(super) const MAX_LENGTH: usize = 268_435_455;

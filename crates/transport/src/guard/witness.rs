@@ -16,6 +16,7 @@ pub(crate) struct Witness {
     write_failed: AtomicBool,
     connack: Mutex<Option<Said>>,
     disconnect: Mutex<Option<Said>>,
+    reference: Mutex<Option<String>>,
     /// The socket once more, for a goodbye that waits until the broker has read it.
     socket: Mutex<Option<TcpStream>>,
 }
@@ -41,6 +42,11 @@ impl Witness {
         lock(&self.disconnect).clone()
     }
 
+    /// The server that the broker has named instead of itself, MQTT 5 §4.11.
+    pub(crate) fn reference(&self) -> Option<String> {
+        lock(&self.reference).clone()
+    }
+
     /// Keeps the socket open beyond the client, until [`Witness::let_go`].
     pub(crate) fn hold(&self, socket: TcpStream) {
         *lock(&self.socket) = Some(socket);
@@ -61,6 +67,12 @@ impl Witness {
 
     pub(super) fn welcomed(&self, (code, text): (u8, Option<String>)) {
         *lock(&self.connack) = Some((ReasonCode::new(code), text));
+    }
+
+    pub(super) fn pointed_to(&self, reference: Option<String>) {
+        if reference.is_some() {
+            *lock(&self.reference) = reference;
+        }
     }
 
     pub(super) fn disconnected(&self, (code, text): (u8, Option<String>)) {

@@ -18,25 +18,28 @@ use rumqttc::{
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
+use tracing::warn;
 
 use super::in_flight::InFlight;
-use crate::Protocol;
 use crate::connection::{Handler, Welcome};
 use crate::convert::{to_wire_properties, to_wire_qos};
 use crate::guard::{Marker, Said, Witness};
 use crate::link::LinkState;
-use crate::packet;
+use crate::packet::{self, GivenUp, Policies};
 use crate::stats::Counters;
+use crate::{Protocol, SessionConfig};
 
 type Notice = Pin<Box<dyn Future<Output = Result<PublishResult, PublishNoticeError>> + Send>>;
 
 /// What publishing on one connection needs.
 #[derive(Debug)]
 pub(super) struct Live {
-    protocol: Protocol,
     marker: Marker,
     witness: Arc<Witness>,
     counters: Arc<Counters>,
+    config: Arc<SessionConfig>,
+    /// What the messages of this connection have given up, as far as the log has been told.
+    announced: Mutex<GivenUp>,
     /// Known with the CONNACK.
     limits: OnceLock<Limits>,
     window: Arc<Semaphore>,
@@ -59,17 +62,18 @@ struct Admission {
 
 impl Live {
     pub(super) fn new(
-        protocol: Protocol,
         client: AsyncClient,
         marker: Marker,
         witness: Arc<Witness>,
         counters: Arc<Counters>,
+        config: Arc<SessionConfig>,
     ) -> Self {
         Self {
-            protocol,
             marker,
             witness,
             counters,
+            config,
+            announced: Mutex::default(),
             limits: OnceLock::new(),
             window: Arc::new(Semaphore::new(0)),
             closing: AtomicBool::new(false),
@@ -100,11 +104,16 @@ impl Live {
         mut message: Message,
     ) -> Result<Admitted, NotAdmitted> {
         let properties_lost =
-            self.protocol == Protocol::V311 && message.properties != Properties::default();
+            self.config.protocol == Protocol::V311 && message.properties != Properties::default();
         if properties_lost {
             message.properties = Properties::default();
         }
         let limits = self.limits.get().ok_or(NotAdmitted::LinkDown)?;
+        let policies = Policies {
+            qos: self.config.qos_unavailable,
+            retain: self.config.retain_unavailable,
+        };
+        let given_up = packet::adapt(&mut message, limits, policies);
         packet::check(&message, limits).map_err(NotAdmitted::Refused)?;
         let window = Arc::clone(&self.window);
         let Ok(place) = window.acquire_owned().await else {
@@ -117,7 +126,38 @@ impl Live {
         self.counters
             .properties_lost
             .add(u64::from(properties_lost));
+        if given_up != GivenUp::default() {
+            self.count(given_up);
+        }
         Ok(admitted)
+    }
+
+    /// Counts what a message has given up; the log says it once per connection.
+    fn count(&self, given_up: GivenUp) {
+        self.counters.qos_downgraded.add(given_up.qos.into());
+        self.counters.retain_stripped.add(given_up.retain.into());
+        let mut announced = self
+            .announced
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let new = GivenUp {
+            qos: given_up.qos && !announced.qos,
+            retain: given_up.retain && !announced.retain,
+        };
+        announced.qos |= new.qos;
+        announced.retain |= new.retain;
+        drop(announced);
+        if new != GivenUp::default() {
+            warn!(
+                event = "message_adapted",
+                session = %self.config.name,
+                broker = %self.config.brokers,
+                qos_downgraded = new.qos,
+                retain_stripped = new.retain,
+                "the broker does not take messages as they are: by policy they are sent with a \
+                 lower QoS, or without their retain flag, and counted"
+            );
+        }
     }
 
     fn hand_over(

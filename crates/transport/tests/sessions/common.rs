@@ -50,6 +50,7 @@ pub(crate) fn subscription(filter: &str, qos: QoS) -> Subscription {
     Subscription {
         filter: TopicFilter::parse(filter).unwrap(),
         qos,
+        no_local: false,
     }
 }
 

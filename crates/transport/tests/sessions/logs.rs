@@ -1,7 +1,8 @@
 //! One line for each change of state, and none for each attempt.
 
+use std::cell::RefCell;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
 
 use bridge_core::{QoS, Sink, Source};
@@ -13,31 +14,53 @@ use tracing::{Event, Metadata, Subscriber, subscriber};
 
 use crate::common::{DEADLINE, config, message, publish, subscribed, up, writer};
 
-/// Collects what the bridge logs on this thread: the stable name, and all fields as text.
+/// What the bridge logs on this thread: the stable name, and all fields as text.
 #[derive(Debug, Clone, Default)]
-struct Lines(Arc<Mutex<Vec<(String, String)>>>);
+pub(crate) struct Lines(Arc<Mutex<Vec<(String, String)>>>);
+
+thread_local! {
+    static LISTENING: RefCell<Option<Lines>> = const { RefCell::new(None) };
+}
 
 impl Lines {
-    fn names(&self) -> Vec<String> {
+    /// Listens to this thread from now on; each test has its own.
+    ///
+    /// One subscriber for the whole process: with one for each thread, whether an event is of
+    /// interest may be asked, and remembered, on a thread that has none.
+    pub(crate) fn listen() -> Self {
+        static EARS: Once = Once::new();
+        EARS.call_once(|| subscriber::set_global_default(Ears).unwrap());
+        let lines = Self::default();
+        LISTENING.set(Some(lines.clone()));
+        lines
+    }
+
+    pub(crate) fn names(&self) -> Vec<String> {
         let lines = self.0.lock().unwrap();
         lines.iter().map(|(name, _)| name.clone()).collect()
     }
 
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let lines = self.0.lock().unwrap();
         lines.iter().map(|(_, text)| text.as_str()).collect()
     }
 }
 
-impl Subscriber for Lines {
+struct Ears;
+
+impl Subscriber for Ears {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.target().starts_with("bridge_transport")
     }
 
     fn event(&self, event: &Event<'_>) {
-        let mut line = Line::default();
-        event.record(&mut line);
-        self.0.lock().unwrap().push((line.name, line.text));
+        LISTENING.with_borrow(|listening| {
+            if let Some(Lines(lines)) = listening {
+                let mut line = Line::default();
+                event.record(&mut line);
+                lines.lock().unwrap().push((line.name, line.text));
+            }
+        });
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
@@ -69,8 +92,7 @@ impl Visit for Line {
 
 #[tokio::test]
 async fn an_outage_is_one_line_however_many_attempts_it_takes() {
-    let lines = Lines::default();
-    let _guard = subscriber::set_default(lines.clone());
+    let lines = Lines::listen();
     let broker = ScriptedBroker::accepting().await;
     let mut proxy = Proxy::start(broker.port()).await;
     let writer = writer(config(proxy.port(), "w"));
@@ -98,8 +120,7 @@ async fn an_outage_is_one_line_however_many_attempts_it_takes() {
 
 #[tokio::test]
 async fn another_reason_is_another_line_and_no_line_holds_a_password() {
-    let lines = Lines::default();
-    let _guard = subscriber::set_default(lines.clone());
+    let lines = Lines::listen();
     let broker = ScriptedBroker::behaving(Behaviour::new().connacks(|connection| ConnAck {
         code: match connection {
             0..4 => 0x86,
@@ -135,8 +156,7 @@ async fn another_reason_is_another_line_and_no_line_holds_a_password() {
 
 #[tokio::test]
 async fn i26_a_thousand_refusals_are_no_line_of_the_session() {
-    let lines = Lines::default();
-    let _guard = subscriber::set_default(lines.clone());
+    let lines = Lines::listen();
     let broker =
         ScriptedBroker::behaving(Behaviour::new().reply(|_| bridge_testkit::Reply::Code(0x87)))
             .await;
@@ -149,8 +169,7 @@ async fn i26_a_thousand_refusals_are_no_line_of_the_session() {
 
 #[tokio::test]
 async fn a_refused_subscription_is_one_line_however_often_it_is_asked_for() {
-    let lines = Lines::default();
-    let _guard = subscriber::set_default(lines.clone());
+    let lines = Lines::listen();
     let broker = ScriptedBroker::behaving(Behaviour::new().suback({
         let asked = std::sync::atomic::AtomicUsize::new(0);
         move |_| match asked.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
@@ -185,8 +204,7 @@ async fn a_refused_subscription_is_one_line_however_often_it_is_asked_for() {
 
 #[tokio::test]
 async fn what_the_protocol_cannot_say_is_said_once_at_start() {
-    let lines = Lines::default();
-    let _guard = subscriber::set_default(lines.clone());
+    let lines = Lines::listen();
     let broker = ScriptedBroker::accepting().await;
     let mut settings = config(broker.port(), "a-client-id-of-24-bytes-");
     settings.protocol = bridge_transport::Protocol::V311;

@@ -25,4 +25,5 @@ mod row_08_silent_peers;
 mod row_09_order;
 mod row_10_shutdown;
 mod subscriptions;
+mod terms;
 mod version_311;

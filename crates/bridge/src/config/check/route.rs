@@ -73,6 +73,7 @@ pub(super) fn check(
                 .map(|filter| Subscription {
                     filter: filter.value,
                     qos,
+                    no_local: false,
                 })
                 .collect(),
             mode: mode?,

@@ -34,6 +34,7 @@ fn route(number: usize, source: &str, filters: &[&str], bindings: &[(&str, &str)
             .map(|filter| Subscription {
                 filter: TopicFilter::parse(filter).unwrap(),
                 qos: QoS::AtLeastOnce,
+                no_local: false,
             })
             .collect(),
         mode: DeliveryMode::StoreAndForward,
