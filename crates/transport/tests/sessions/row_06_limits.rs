@@ -8,7 +8,7 @@ use bridge_core::{Link, LocalRefusal, Message, NotAdmitted, QoS, ReasonCode, Sin
 use bridge_testkit::{
     Behaviour, ConnAck, Cut, Packet, Property, Proxy, Reply, ScriptedBroker, wait_until,
 };
-use bridge_transport::{SessionKind, Writer};
+use bridge_transport::Writer;
 use futures_util::future::join_all;
 
 use crate::common::{DEADLINE, admit, code, config, message, publish, up, within, writer};
@@ -185,9 +185,6 @@ async fn what_we_take_is_declared_in_the_connect() {
     let mut settings = config(broker.port(), "r");
     settings.receive_maximum = 17.try_into().unwrap();
     settings.max_packet_size = 70_000;
-    settings.kind = SessionKind::Persistent {
-        expiry: Duration::from_secs(3600),
-    };
     let reader = crate::common::reader(settings, "t");
     crate::common::subscribed(&reader).await;
     wait_until("the CONNECT is recorded", DEADLINE, || {
