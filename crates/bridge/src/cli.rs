@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::config::{Config, Machine, Paint, Report, json_schema};
 use crate::explain::Explanation;
 use crate::logging::{self, LogFilter, LogFormat};
+use crate::offline::{self, DeadLettersCommand, JournalCommand, QueueCommand};
 use crate::run;
 
 /// Nothing takes the topic that was asked about.
@@ -72,6 +73,15 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Look into the journal of a data folder, whether or not a bridge runs in it
+    #[command(subcommand)]
+    Journal(JournalCommand),
+    /// Say what waits in a data folder, whether or not a bridge runs in it
+    #[command(subcommand)]
+    Queue(QueueCommand),
+    /// Look at the dead letters in a data folder, whether or not a bridge runs in it
+    #[command(subcommand)]
+    DeadLetters(DeadLettersCommand),
     /// Print the JSON Schema of the configuration file, for editors
     Schema,
     /// Print a completion script for a shell
@@ -122,6 +132,9 @@ pub(crate) fn main() -> ExitCode {
             session,
             json,
         } => explain(&topic, &config, session.as_ref(), json),
+        Command::Journal(command) => offline::journal(command),
+        Command::Queue(command) => offline::queue(command),
+        Command::DeadLetters(command) => offline::dead_letters(command),
         Command::Schema => print(&pretty(&json_schema())),
         Command::Completions { shell } => {
             let mut script = Vec::new();
@@ -246,11 +259,11 @@ fn pretty(value: &Value) -> String {
     format!("{value:#}\n")
 }
 
-fn paint_stdout() -> Paint {
+pub(crate) fn paint_stdout() -> Paint {
     paint(io::stdout().is_terminal())
 }
 
-fn paint_stderr() -> Paint {
+pub(crate) fn paint_stderr() -> Paint {
     paint(io::stderr().is_terminal())
 }
 
@@ -263,15 +276,15 @@ fn paint(terminal: bool) -> Paint {
 }
 
 /// To standard output; that a reader such as `head` has gone is no failure.
-fn print(text: &str) -> anyhow::Result<ExitCode> {
+pub(crate) fn print(text: &str) -> anyhow::Result<ExitCode> {
     written(io::stdout().lock().write_all(text.as_bytes()))
 }
 
-fn eprint(text: &str) -> anyhow::Result<ExitCode> {
+pub(crate) fn eprint(text: &str) -> anyhow::Result<ExitCode> {
     written(io::stderr().lock().write_all(text.as_bytes()))
 }
 
-fn written(result: io::Result<()>) -> anyhow::Result<ExitCode> {
+pub(crate) fn written(result: io::Result<()>) -> anyhow::Result<ExitCode> {
     match result {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(ExitCode::SUCCESS),

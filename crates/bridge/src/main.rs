@@ -7,6 +7,7 @@ mod demo;
 mod explain;
 mod logging;
 mod monitor;
+mod offline;
 mod process_metrics;
 mod run;
 mod service;

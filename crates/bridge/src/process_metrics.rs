@@ -1,7 +1,7 @@
 //! The metrics that only the whole process can tell: its build, its sessions, its journal.
 
 use bridge_core::Name;
-use bridge_queue::JournalStats;
+use bridge_queue::{JournalStats, RecoveryReport};
 use bridge_transport::SessionStats;
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
@@ -148,8 +148,11 @@ pub(crate) struct ProcessMetrics {
 }
 
 impl ProcessMetrics {
-    /// Registers them; `lost_records` is what opening the journal found missing.
-    pub(crate) fn register(registry: &Registry, lost_records: u64) -> prometheus::Result<Self> {
+    /// Registers them; `opened` is what opening the journal found.
+    pub(crate) fn register(
+        registry: &Registry,
+        opened: &RecoveryReport,
+    ) -> prometheus::Result<Self> {
         const SESSION: [&str; 2] = ["session", "role"];
         let info = IntGaugeVec::new(
             Opts::new(
@@ -159,13 +162,23 @@ impl ProcessMetrics {
             &["version"],
         )?;
         info.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
-        let lost = IntGauge::new(
-            "bridge_journal_lost_records",
-            "Records that were damaged on disk when the journal was opened.",
-        )?;
-        lost.set(i64::try_from(lost_records).unwrap_or(i64::MAX));
         registry.register(Box::new(info))?;
-        registry.register(Box::new(lost))?;
+        for (name, help, value) in [
+            (
+                "bridge_journal_lost_records",
+                "Records that turned out to be missing when the journal was opened, at least.",
+                opened.lost_records(),
+            ),
+            (
+                "bridge_journal_new_damage",
+                "Pieces of damage that were found when the journal was opened, and never before.",
+                opened.new_damage(),
+            ),
+        ] {
+            let gauge = IntGauge::new(name, help)?;
+            gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+            registry.register(Box::new(gauge))?;
+        }
         let gauge = |name: &str, help: &str| -> prometheus::Result<IntGaugeVec> {
             let name = format!("bridge_mqtt_session_{name}");
             let gauge = IntGaugeVec::new(Opts::new(name, help), &SESSION)?;

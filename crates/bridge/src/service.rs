@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use bridge_core::{Backoff, Clock, Name, Sink, Source, Store, SystemClock};
-use bridge_queue::Journal;
+use bridge_queue::{Journal, RecoveryReport};
 use bridge_runtime::{Overview, Parts, Runtime, Status, Stopped, subscriptions_of};
 use bridge_transport::{Reader, Writer, WriterIdentity};
 use prometheus::Registry;
@@ -44,7 +44,7 @@ impl Service {
     /// What can be wrong is found before the first message is taken: a port in use, a data folder
     /// that another process holds.
     pub(crate) async fn start(config: Config) -> anyhow::Result<Self> {
-        let (journal, lost_records) = open_journal(&config).await?;
+        let (journal, opened) = open_journal(&config).await?;
         let monitor = match config.monitor {
             Some(address) => Some(Monitor::bind(address).await?),
             None => None,
@@ -66,7 +66,7 @@ impl Service {
         let observed = Arc::new(Observation {
             overview: runtime.overview(),
             journal: journal.clone(),
-            process: ProcessMetrics::register(&registry, lost_records)?,
+            process: ProcessMetrics::register(&registry, &opened)?,
             registry,
             readers,
             writers,
@@ -195,7 +195,7 @@ impl Observed for Observation {
     }
 }
 
-async fn open_journal(config: &Config) -> anyhow::Result<(Arc<Journal>, u64)> {
+async fn open_journal(config: &Config) -> anyhow::Result<(Arc<Journal>, RecoveryReport)> {
     let options = bridge_queue::JournalOptions {
         segment_bytes: config.journal.segment_size,
         ..bridge_queue::JournalOptions::default()
@@ -211,7 +211,7 @@ async fn open_journal(config: &Config) -> anyhow::Result<(Arc<Journal>, u64)> {
                 config.data_dir.display()
             )
         })?;
-    Ok((Arc::new(journal), report.lost_records()))
+    Ok((Arc::new(journal), report))
 }
 
 /// Says what waits at bindings that the configuration does not name: it is kept, and not sent.

@@ -8,6 +8,7 @@ use bridge_core::StoreError;
 
 use crate::disk::{Access, Disk, DiskFile, Layout, is_full};
 use crate::frame::{self, Kind};
+use crate::head::Head;
 use crate::record::encode_seqs;
 use crate::recovery::Tail;
 use crate::segment::{Header, Salt};
@@ -79,11 +80,14 @@ impl Active {
             Ok(file)
         };
         match create() {
-            Ok(file) => Ok(Self {
-                sink: Sink::new(file, layout, first_seq),
-                salt: header.salt,
-                len: bytes.len() as u64,
-            }),
+            Ok(file) => {
+                Head::segment_begun(disk, layout, first_seq);
+                Ok(Self {
+                    sink: Sink::new(file, layout, first_seq),
+                    salt: header.salt,
+                    len: bytes.len() as u64,
+                })
+            }
             Err(error) => {
                 // Half a segment is noticed at the next opening; the name is wanted again before.
                 let _ = disk.remove(&path);

@@ -175,6 +175,10 @@ impl Layout {
         self.root.join("reserve")
     }
 
+    pub(crate) fn head(&self) -> PathBuf {
+        self.root.join("head")
+    }
+
     pub(crate) fn segment(&self, first_seq: u64) -> PathBuf {
         crate::segment::path(&self.journal(), first_seq)
     }

@@ -148,6 +148,21 @@ pub(crate) fn parse<'a>(bytes: &'a [u8], salt: &Salt) -> Option<Frame<'a>> {
     })
 }
 
+/// What the bytes look like as a frame, whether or not the checksum is right or all of it is there.
+pub(crate) fn likeness(bytes: &[u8]) -> Option<Frame<'_>> {
+    let len = claimed_len(bytes).unwrap_or(bytes.len()).min(bytes.len());
+    let mut reader = Reader::new(bytes.get(PREFIX..len)?);
+    let seq = reader.u64().ok()?;
+    let kind = reader.u8().ok()?;
+    Some(Frame {
+        seq,
+        kind: Kind::from_u8(kind)?,
+        first: kind & FIRST_OF_BATCH != 0,
+        body: reader.rest(),
+        len,
+    })
+}
+
 /// How many bytes may be checksummed while looking for the next frame in a segment of `len`
 /// bytes: payloads that are made of frame-like bytes cost time, and never more than this.
 pub(crate) fn resync_budget(len: usize) -> usize {

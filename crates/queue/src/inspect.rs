@@ -1,15 +1,10 @@
-//! Looking at a journal without opening it: nothing is locked, changed or repaired.
+//! What looking into a journal shows: see [`crate::Snapshot`].
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
 use bridge_core::{BindingKey, Quantity, Seq, StoreError, Timestamp, View};
 
-use crate::OpenError;
-use crate::disk::{Disk, Layout, RealDisk};
-use crate::fetch::{Address, FetchError, Fetcher, info_in, message_in};
-use crate::recovery::{Scan, scan};
-use crate::report::{Damage, RecoveryReport};
+use crate::report::RecoveryReport;
 
 /// What is in a journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +16,8 @@ pub struct Inspection {
     /// The records that were read, and what is damaged. While a bridge is at work, the end of the
     /// last segment may look torn.
     pub report: RecoveryReport,
+    /// What was set aside at earlier openings, by name.
+    pub quarantine: Vec<QuarantineFile>,
 }
 
 /// One file of a journal.
@@ -30,6 +27,11 @@ pub struct SegmentInfo {
     pub file: PathBuf,
     /// The number of its first record.
     pub first_seq: u64,
+    /// The version of its format.
+    pub version: u16,
+    /// Whether its checksums are salted, which those of every version so far are. The salt itself
+    /// is no one's business: who knows it can make a payload that holds frames.
+    pub salted: bool,
     /// How long it is.
     pub bytes: u64,
     /// How many of its bytes are still needed, about.
@@ -42,13 +44,29 @@ pub struct BindingInfo {
     /// Which.
     pub binding: BindingKey,
     /// In its queue.
-    pub queue: Quantity,
+    pub queue: ViewInfo,
     /// Deferred.
-    pub deferred: Quantity,
+    pub deferred: ViewInfo,
     /// Its dead letters.
-    pub dead_letters: Quantity,
-    /// When the head of its queue was received.
+    pub dead_letters: ViewInfo,
+}
+
+/// What is in one view of a binding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ViewInfo {
+    /// How much.
+    pub quantity: Quantity,
+    /// When the one of its messages was received that was received first.
     pub oldest: Option<Timestamp>,
+}
+
+/// A file of what was damaged or torn, set aside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuarantineFile {
+    /// Where it is.
+    pub file: PathBuf,
+    /// How long it is.
+    pub bytes: u64,
 }
 
 /// What came of reading everything that a journal holds.
@@ -60,6 +78,9 @@ pub struct Verification {
     pub sound: u64,
     /// Entries that the journal knows and that cannot be read.
     pub unreadable: Vec<Unreadable>,
+    /// Entries whose segment a bridge at work unlinked meanwhile: it has moved them, or they are
+    /// done.
+    pub moved: u64,
 }
 
 /// An entry that cannot be read.
@@ -79,94 +100,5 @@ impl Verification {
     /// Whether nothing is damaged.
     pub fn is_clean(&self) -> bool {
         self.unreadable.is_empty() && self.inspection.report.is_clean()
-    }
-}
-
-/// Reads the journal in `folder` and says what is in it.
-pub fn inspect(folder: &Path) -> Result<Inspection, OpenError> {
-    let layout = Layout::new(folder);
-    let found = scan(&RealDisk, &layout)?;
-    Ok(inspection(&layout, &found))
-}
-
-/// Like [`inspect`], and reads every message that waits.
-pub fn verify(folder: &Path) -> Result<Verification, OpenError> {
-    verify_on(Arc::new(RealDisk), folder)
-}
-
-pub(crate) fn verify_on(disk: Arc<dyn Disk>, folder: &Path) -> Result<Verification, OpenError> {
-    let layout = Layout::new(folder);
-    let found = scan(&*disk, &layout)?;
-    let mut verification = Verification {
-        inspection: inspection(&layout, &found),
-        sound: 0,
-        unreadable: Vec::new(),
-    };
-    let index = &found.index;
-    let mut fetcher = Fetcher::new(disk, layout.clone());
-    for (slot, key) in index.keys() {
-        let name = index.name(slot);
-        for view in [View::Queue, View::Deferred, View::DeadLetters] {
-            let page = index.page(slot, view, 0, usize::MAX, u64::MAX);
-            for (number, (entry, info)) in page.iter().enumerate() {
-                let address = Address::of(index, entry.location);
-                if let Some(address) = address {
-                    let rest = page.iter().skip(number + 1);
-                    fetcher.read_ahead(address, rest.map(|(entry, _)| entry.location));
-                }
-                let message = address
-                    .ok_or(FetchError::Gone)
-                    .and_then(|address| fetcher.frame(address, message_in));
-                let info = info.map_or(Ok(()), |info| {
-                    let address = Address::of(index, info).ok_or(FetchError::Gone)?;
-                    let info = fetcher.frame(address, |frame| info_in(frame, &name));
-                    info.map(drop)
-                });
-                match message.and(info) {
-                    Ok(()) => verification.sound += 1,
-                    Err(error) => verification.unreadable.push(Unreadable {
-                        binding: key.clone(),
-                        view,
-                        seq: Seq::new(entry.seq),
-                        error: error.into_store_error(&layout, entry.seq, address),
-                    }),
-                }
-            }
-        }
-    }
-    Ok(verification)
-}
-
-fn inspection(layout: &Layout, found: &Scan) -> Inspection {
-    let index = &found.index;
-    let segments = index.segments.iter().map(|segment| SegmentInfo {
-        file: layout.segment(segment.first_seq),
-        first_seq: segment.first_seq,
-        bytes: segment.bytes,
-        live_bytes: segment.live_bytes(),
-    });
-    let mut bindings = Vec::new();
-    for (slot, key) in index.keys() {
-        let [queue, deferred, dead_letters] = index.quantities(slot);
-        if queue.entries + deferred.entries + dead_letters.entries > 0 {
-            bindings.push(BindingInfo {
-                binding: key.clone(),
-                queue,
-                deferred,
-                dead_letters,
-                oldest: index.head(slot).map(|entry| entry.received),
-            });
-        }
-    }
-    bindings.sort_by(|a, b| a.binding.cmp(&b.binding));
-    let damage = found.findings.iter().map(|finding| finding.damage.clone());
-    Inspection {
-        segments: segments.collect(),
-        bindings,
-        report: RecoveryReport {
-            segments: index.segments.iter().len(),
-            records: found.records,
-            damage: damage.collect::<Vec<Damage>>(),
-        },
     }
 }

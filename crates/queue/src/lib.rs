@@ -46,6 +46,7 @@ mod effect;
 mod feed;
 mod fetch;
 mod frame;
+mod head;
 mod index;
 mod inspect;
 mod journal;
@@ -55,6 +56,7 @@ mod pipe;
 mod reading;
 mod record;
 mod recovery;
+mod remnant;
 mod repair;
 mod report;
 mod reserve;
@@ -62,17 +64,21 @@ mod run;
 mod segment;
 mod segments;
 mod shared;
+mod snapshot;
 mod tidy;
 mod walk;
 mod writer;
 
 pub use inspect::{
-    BindingInfo, Inspection, SegmentInfo, Unreadable, Verification, inspect, verify,
+    BindingInfo, Inspection, QuarantineFile, SegmentInfo, Unreadable, Verification, ViewInfo,
 };
 pub use journal::Journal;
+pub use lock::Holder;
 pub use options::{JournalOptions, OpenError};
+pub use remnant::Remnant;
 pub use report::{Damage, DamageKind, RecoveryReport};
 pub use shared::JournalStats;
+pub use snapshot::Snapshot;
 
 #[cfg(test)]
 #[allow(clippy::cast_possible_truncation, reason = "tests run on 64 bits")]

@@ -3,10 +3,27 @@
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
 use crate::OpenError;
+
+/// Who looks whether a folder is held holds it for an instant: so long a start waits for that.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+const UNNAMED: &str = "a process that has not said which";
+
+/// Who works in a data folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Holder {
+    /// No one.
+    Nobody,
+    /// The process that says this of itself.
+    Process(String),
+    /// That cannot be told, for this reason.
+    Unknown(String),
+}
 
 /// Held for as long as the journal is open; the system gives it back when the process dies.
 #[derive(Debug)]
@@ -35,20 +52,9 @@ impl FolderLock {
         let of_folder = folder.as_ref().map(lock);
         match [lock(&file), of_folder.unwrap_or(Ok(()))] {
             [Err(rustix::io::Errno::WOULDBLOCK), _] | [_, Err(rustix::io::Errno::WOULDBLOCK)] => {
-                let mut holder = String::new();
-                // Who it is, is only a help: the error stands without it.
-                let known = Read::by_ref(&mut file)
-                    .take(512)
-                    .read_to_string(&mut holder)
-                    .is_ok();
-                let holder = holder.trim();
                 return Err(OpenError::Locked {
                     place: path.to_owned(),
-                    holder: if known && !holder.is_empty() {
-                        holder.to_owned()
-                    } else {
-                        "a process that has not said which".to_owned()
-                    },
+                    holder: name_in(&mut file),
                 });
             }
             [Err(errno), _] => return Err(failed(errno.into())),
@@ -71,7 +77,52 @@ impl FolderLock {
 }
 
 fn lock(file: &File) -> rustix::io::Result<()> {
-    flock(file, FlockOperation::NonBlockingLockExclusive)
+    let patience = Instant::now().checked_add(PATIENCE);
+    loop {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK)
+                if patience.is_some_and(|end| Instant::now() < end) =>
+            {
+                std::thread::park_timeout(Duration::from_millis(1));
+            }
+            result => return result,
+        }
+    }
+}
+
+/// What the holder has written of itself.
+fn name_in(file: &mut File) -> String {
+    let mut name = String::new();
+    // Who it is, is only a help: that it is held stands without it.
+    let known = Read::by_ref(file).take(512).read_to_string(&mut name);
+    let name = name.trim();
+    if known.is_ok() && !name.is_empty() {
+        name.to_owned()
+    } else {
+        UNNAMED.to_owned()
+    }
+}
+
+/// Who holds the folder of the lock file at `path`. Asks for a shared lock, which can be had also
+/// where nothing can be written, and gives it back at once.
+pub(crate) fn holder(path: &Path) -> Holder {
+    let look = |file: &File| flock(file, FlockOperation::NonBlockingLockShared);
+    let mut file = match File::open(path) {
+        Ok(file) => Some(file),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        Err(error) => return Holder::Unknown(error.to_string()),
+    };
+    // Where folders cannot be locked the lock file has to do.
+    let folder = path.parent().and_then(|folder| File::open(folder).ok());
+    let of_folder = folder.as_ref().map_or(Ok(()), look);
+    match [file.as_ref().map_or(Ok(()), look), of_folder] {
+        [Err(rustix::io::Errno::WOULDBLOCK), _] | [_, Err(rustix::io::Errno::WOULDBLOCK)] => {
+            let name = file.as_mut().map(name_in);
+            Holder::Process(name.unwrap_or_else(|| UNNAMED.to_owned()))
+        }
+        [Err(errno), _] => Holder::Unknown(errno.to_string()),
+        [Ok(()), _] => Holder::Nobody,
+    }
 }
 
 #[cfg(test)]
@@ -91,11 +142,50 @@ mod tests {
     }
 
     #[test]
+    fn looking_who_holds_a_folder_takes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        assert_eq!(holder(&path), Holder::Nobody);
+        assert!(!path.exists());
+        let first = FolderLock::take(&path).unwrap();
+        let Holder::Process(name) = holder(&path) else {
+            panic!("it is held");
+        };
+        assert!(name.contains(&std::process::id().to_string()), "{name}");
+        drop(first);
+        assert_eq!(
+            holder(&path),
+            Holder::Nobody,
+            "a name that is left says nothing"
+        );
+    }
+
+    #[test]
+    fn a_start_waits_out_someone_who_only_looks() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        drop(FolderLock::take(&path).unwrap());
+        let looking = std::sync::atomic::AtomicBool::new(true);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while looking.load(std::sync::atomic::Ordering::Relaxed) {
+                    assert!(!matches!(holder(&path), Holder::Unknown(_)));
+                }
+            });
+            for _ in 0..200 {
+                drop(FolderLock::take(&path).unwrap());
+            }
+            looking.store(false, std::sync::atomic::Ordering::Relaxed);
+        });
+    }
+
+    #[test]
     fn a_lock_file_that_is_deleted_lets_no_second_process_in() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lock");
         let _first = FolderLock::take(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
+        assert!(matches!(holder(&path), Holder::Process(_)));
         let second = FolderLock::take(&path);
         assert!(
             matches!(second, Err(OpenError::Locked { .. })),

@@ -204,7 +204,7 @@ pub(crate) fn encode_seqs(out: &mut Vec<u8>, seqs: &[u64]) {
     }
 }
 
-fn decode_seqs(reader: &mut Reader<'_>) -> Result<Vec<u64>, Malformed> {
+pub(crate) fn decode_seqs(reader: &mut Reader<'_>) -> Result<Vec<u64>, Malformed> {
     let count = reader.u32()?;
     let mut seqs = Vec::new();
     for _ in 0..count {

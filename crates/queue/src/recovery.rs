@@ -7,18 +7,20 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::OpenError;
-use crate::disk::{Access, Disk, Layout};
+use crate::disk::{Disk, Layout};
 use crate::effect::effects;
 use crate::frame::{self, Frame};
+use crate::head::Head;
 use crate::index::Index;
 use crate::record::Record;
+use crate::remnant::remains;
 use crate::report::{Damage, DamageKind};
 use crate::run::Location;
-use crate::segment::{self, BadHeader, FRAMES_AT, Header, Salt};
+use crate::segment::{FRAMES_AT, Salt};
 use crate::walk::{Step, walk};
 
-/// Files beyond this are not segments of ours: the largest segment and the largest message.
-const MAX_FILE: u64 = (2 << 30) + (64 << 20);
+mod files;
+use files::{SegmentFile, open_all, read_all};
 
 /// A journal as it was found.
 #[derive(Debug, Default)]
@@ -34,6 +36,8 @@ pub(crate) struct Scan {
     pub(crate) leftovers: Vec<PathBuf>,
     /// Files whose header says another number than their name.
     pub(crate) renames: Vec<(PathBuf, PathBuf)>,
+    /// How far the journal had come, as its head says.
+    pub(crate) head: Option<Head>,
 }
 
 /// The end of the last segment.
@@ -68,14 +72,6 @@ pub(crate) enum Remedy {
     MoveAway,
 }
 
-/// A file whose header could be read.
-#[derive(Debug)]
-struct SegmentFile {
-    path: PathBuf,
-    len: u64,
-    header: Header,
-}
-
 /// What is known of where a segment ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
@@ -105,7 +101,10 @@ pub(crate) fn scan(disk: &dyn Disk, layout: &Layout) -> Result<Scan, OpenError> 
         next_seq: 1,
         ..Scan::default()
     };
-    let mut files = open_all(disk, layout, &mut scan)?;
+    let head = Head::read(disk, layout);
+    // Numbers that were lost are not used again.
+    scan.next_seq = head.as_ref().map_or(1, |head| head.next.max(1));
+    let mut files = open_all(disk, layout, head.as_ref(), &mut scan)?;
     let listed = newest_list(disk, &files)?;
     if let Some(listed) = &listed {
         let retired = |file: &SegmentFile| !listed.contains_key(&file.header.first_seq);
@@ -118,159 +117,29 @@ pub(crate) fn scan(disk: &dyn Disk, layout: &Layout) -> Result<Scan, OpenError> 
         let end = listed
             .as_ref()
             .and_then(|listed| *listed.get(&file.header.first_seq)?);
-        let end = match (end, starts.get(number + 1)) {
+        // Segments behind the last one are gone when the head knows of one.
+        let newest = head.as_ref().map(|head| head.segment);
+        let newest = newest.filter(|newest| *newest > file.header.first_seq);
+        let end = match (end, starts.get(number + 1).copied().or(newest)) {
             (Some(end), _) => End::Known(end),
-            (None, Some(next)) => End::Before(*next),
+            (None, Some(next)) => End::Before(next),
             (None, None) => End::Open,
         };
-        read_segment(disk, file, end, &mut scan)?;
+        let sure = head.as_ref().map_or(0, |head| head.next);
+        read_segment(disk, file, end, sure, &mut scan)?;
+    }
+    look_into_headless(disk, &mut scan)?;
+    if let Some(head) = head {
+        miss_newest(layout, &files, &head, &mut scan);
+        for finding in &mut scan.findings {
+            let damage = &mut finding.damage;
+            damage.known |= damage
+                .first_lost
+                .is_some_and(|first| head.told.contains(&first));
+        }
+        scan.head = Some(head);
     }
     Ok(scan)
-}
-
-/// Opens every segment file, in the order of what their headers say.
-fn open_all(
-    disk: &dyn Disk,
-    layout: &Layout,
-    scan: &mut Scan,
-) -> Result<Vec<SegmentFile>, OpenError> {
-    let folder = layout.journal();
-    let entries = disk
-        .list(&folder)
-        .map_err(|source| io_error("list", &folder, source))?;
-    // A file that was being renamed when the power went still bears its name of passage.
-    let number = |name: &String| {
-        let plain = name.replace(".misnamed", ".log");
-        Some((segment::seq_of_name(&plain)?, folder.join(name)))
-    };
-    let mut named: Vec<(u64, PathBuf)> = entries.iter().filter_map(number).collect();
-    named.sort_unstable();
-    let older = named.len().saturating_sub(1);
-    let last = named.last().map(|(first_seq, _)| *first_seq);
-    let mut files: Vec<SegmentFile> = Vec::new();
-    for (first_seq, path) in named {
-        let (len, head) = read_head(disk, &path, older)?;
-        let is_last = last == Some(first_seq);
-        let header = match Header::find(&head) {
-            // Its creation was cut short, before anything else was written to it.
-            Ok((header, both))
-                if is_last
-                    && is_torn_creation(len, older)
-                    && !(both && has_list(&head, &header)) =>
-            {
-                scan.finding(DamageKind::TornTail, &path, 0..len, 0, Remedy::MoveAway);
-                scan.next_seq = scan.next_seq.max(first_seq);
-                continue;
-            }
-            Ok((header, both)) => {
-                if !both {
-                    scan.finding(
-                        DamageKind::HeaderCopy,
-                        &path,
-                        0..FRAMES_AT as u64,
-                        0,
-                        Remedy::None,
-                    );
-                }
-                header
-            }
-            Err(BadHeader::Version(found)) => {
-                return Err(OpenError::NewerFormat {
-                    place: path,
-                    found,
-                    known: segment::VERSION,
-                });
-            }
-            Err(BadHeader::Damaged) => {
-                let torn = is_last && is_torn_creation(len, older);
-                let kind = if torn {
-                    DamageKind::TornTail
-                } else {
-                    DamageKind::Header
-                };
-                scan.finding(kind, &path, 0..len, 0, Remedy::MoveAway);
-                // Numbers that it may have used are not used again.
-                let used = if torn {
-                    0
-                } else {
-                    len / frame::OVERHEAD as u64
-                };
-                scan.next_seq = scan.next_seq.max(first_seq.saturating_add(used));
-                continue;
-            }
-        };
-        let right = segment::path(&folder, header.first_seq);
-        if right != path {
-            scan.finding(DamageKind::Misnamed, &path, 0..0, 0, Remedy::None);
-            scan.renames.push((path.clone(), right));
-        }
-        files.push(SegmentFile { path, len, header });
-    }
-    files.sort_by_key(|file| file.header.first_seq);
-    set_duplicates_aside(&mut files, scan);
-    Ok(files)
-}
-
-/// Two files of one header: a copy that someone made. The one of the right name counts.
-fn set_duplicates_aside(files: &mut Vec<SegmentFile>, scan: &mut Scan) {
-    let mut seen = BTreeSet::new();
-    files.sort_by_key(|file| {
-        let misnamed = scan.renames.iter().any(|(from, _)| *from == file.path);
-        (file.header.first_seq, misnamed)
-    });
-    let doubles = files.extract_if(.., |file| !seen.insert(file.header.first_seq));
-    let doubles: Vec<SegmentFile> = doubles.collect();
-    for double in doubles {
-        scan.renames.retain(|(from, _)| *from != double.path);
-        scan.findings.retain(|finding| {
-            finding.damage.kind != DamageKind::Misnamed || finding.damage.segment != double.path
-        });
-        let whole = 0..double.len;
-        scan.finding(
-            DamageKind::Misnamed,
-            &double.path,
-            whole,
-            0,
-            Remedy::MoveAway,
-        );
-    }
-}
-
-/// Whether a file of `len` bytes may be what a crash leaves of the creation of a segment: it is
-/// no longer than its header and the list of the `older` segments, so nothing else was in it.
-fn is_torn_creation(len: u64, older: usize) -> bool {
-    let list = frame::OVERHEAD + 4 + 16 * older;
-    len <= (FRAMES_AT + list) as u64
-}
-
-/// Whether the first frame is whole: the list of segments.
-fn has_list(head: &[u8], header: &Header) -> bool {
-    let frames = head.get(FRAMES_AT..).unwrap_or_default();
-    frame::parse(frames, &header.salt).is_some()
-}
-
-/// The length of a segment, its header and, where nothing else is in it, its list of segments.
-fn read_head(disk: &dyn Disk, path: &Path, older: usize) -> Result<(u64, Vec<u8>), OpenError> {
-    let read = || -> io::Result<(u64, Vec<u8>)> {
-        let file = disk.open(path, Access::Read)?;
-        let len = file.len()?;
-        let wanted = usize::try_from(len).unwrap_or(usize::MAX);
-        let mut head = vec![0; wanted.min(FRAMES_AT + frame::OVERHEAD + 4 + 16 * older)];
-        file.read_at(&mut head, 0)?;
-        Ok((len, head))
-    };
-    read().map_err(|source| io_error("read", path, source))
-}
-
-fn read_all(disk: &dyn Disk, file: &SegmentFile) -> Result<Vec<u8>, OpenError> {
-    let read = || -> io::Result<Vec<u8>> {
-        let len = usize::try_from(file.len.min(MAX_FILE)).map_err(io::Error::other)?;
-        let mut bytes = vec![0; len];
-        disk.open(&file.path, Access::Read)?
-            .read_at(&mut bytes, 0)?;
-        Ok(bytes)
-    };
-    read().map_err(|source| io_error("read", &file.path, source))
 }
 
 /// The segments that there should be, from the newest list that can be read: the list of a
@@ -280,7 +149,7 @@ fn newest_list(disk: &dyn Disk, files: &[SegmentFile]) -> Result<Option<Listed>,
     let mut newer = Listed::new();
     let mut next = None;
     for file in files.iter().rev() {
-        let bytes = read_all(disk, file)?;
+        let bytes = read_all(disk, &file.path, file.len)?;
         let mut list = None;
         walk(&bytes, &file.header, next.unwrap_or(u64::MAX), |step| {
             let Step::Frame(_, frame) = step else { return };
@@ -311,22 +180,44 @@ fn report_missing(layout: &Layout, files: &[SegmentFile], listed: &Listed, scan:
         }
         let path = layout.segment(*first_seq);
         let lost = end.map_or(0, |end| end.saturating_sub(*first_seq));
-        // A damaged header has been reported as that.
-        let known = scan.findings.iter_mut().map(|finding| &mut finding.damage);
-        match known.into_iter().find(|damage| damage.segment == path) {
-            Some(damage) => damage.lost_records = lost,
-            None => scan.finding(DamageKind::Missing, &path, 0..0, lost, Remedy::None),
-        }
+        scan.miss(&path, *first_seq, lost, end.is_none());
     }
+}
+
+/// Notes the newest segment as missing when the head knows of one that is not there: no list can
+/// name it, as its own list is gone with it.
+fn miss_newest(layout: &Layout, files: &[SegmentFile], head: &Head, scan: &mut Scan) {
+    if files
+        .iter()
+        .any(|file| file.header.first_seq >= head.segment)
+    {
+        return;
+    }
+    let lost = head.next.saturating_sub(head.segment);
+    // Other segments that were there may have gone with it, and none is left that lists them.
+    scan.miss(&layout.segment(head.segment), head.segment, lost, true);
+}
+
+/// What segments without any header look like they held.
+fn look_into_headless(disk: &dyn Disk, scan: &mut Scan) -> Result<(), OpenError> {
+    let findings = scan.findings.iter_mut().map(|finding| &mut finding.damage);
+    for damage in findings.filter(|damage| damage.kind == DamageKind::Header) {
+        let bytes = read_all(disk, &damage.segment, damage.bytes)?;
+        let first = damage.first_lost.unwrap_or_default();
+        let frames = bytes.get(FRAMES_AT..).unwrap_or_default();
+        damage.remains = remains(frames, first..first.saturating_add(frames.len() as u64));
+    }
+    Ok(())
 }
 
 fn read_segment(
     disk: &dyn Disk,
     file: &SegmentFile,
     bound: End,
+    sure: u64,
     scan: &mut Scan,
 ) -> Result<(), OpenError> {
-    let bytes = read_all(disk, file)?;
+    let bytes = read_all(disk, &file.path, file.len)?;
     let header = &file.header;
     let segments = &mut scan.index.segments;
     let id = segments.add(header.first_seq, header.salt, file.len);
@@ -344,14 +235,18 @@ fn read_segment(
             }
             if scan.apply(id, at, &frame).is_err() {
                 let range = at as u64..(at + frame.len) as u64;
-                scan.finding(DamageKind::Unreadable, path, range, 1, Remedy::SetAside);
+                let damage = Damage::found(DamageKind::Unreadable, path, range);
+                scan.find(damage.losing(frame.seq, 1, false), Remedy::SetAside);
             }
         }
         Step::Bad(range, seq, lost) => holes.push((range, seq, lost)),
         Step::Void(at) => {
             clean_end = None;
             let range = at as u64..file.len;
-            scan.finding(DamageKind::Abandoned, path, range, 0, Remedy::None);
+            scan.find(
+                Damage::found(DamageKind::Abandoned, path, range),
+                Remedy::None,
+            );
         }
         Step::BadTail(at, expected) => {
             let range = at as u64..file.len;
@@ -359,6 +254,8 @@ fn read_segment(
             whole = false;
             clean_end = (bound == End::Open).then_some(at as u64);
             let (kind, lost, remedy) = match bound {
+                // It had been whole: the head says so.
+                End::Open if expected < sure => (DamageKind::Records, sure - expected, Remedy::Cut),
                 End::Open => (DamageKind::TornTail, 0, Remedy::Cut),
                 End::Known(limit) | End::Before(limit) if limit <= expected => {
                     (DamageKind::Abandoned, 0, Remedy::None)
@@ -369,32 +266,48 @@ fn read_segment(
                     (DamageKind::Records, lost, Remedy::SetAside)
                 }
             };
-            scan.finding(kind, path, range, lost, remedy);
+            let damage = Damage {
+                remains: remains(bytes.get(at..).unwrap_or_default(), expected..u64::MAX),
+                ..Damage::found(kind, path, range)
+            };
+            let uncertain = matches!(bound, End::Before(_));
+            scan.find(damage.losing(expected, lost, uncertain), remedy);
         }
     });
     for (range, seq, lost) in holes {
-        let torn = bound == End::Open && range.start > last_batch && !range.is_empty();
+        let torn =
+            bound == End::Open && range.start > last_batch && !range.is_empty() && seq >= sure;
+        let looks = remains(
+            bytes.get(range.clone()).unwrap_or_default(),
+            seq..seq + lost,
+        );
         let range = range.start as u64..range.end as u64;
-        if torn {
+        let (kind, remedy) = if torn {
             let salt = header.salt;
-            let remedy = Remedy::Fill { seq, salt };
-            scan.finding(DamageKind::TornBatch, path, range, lost, remedy);
+            (DamageKind::TornBatch, Remedy::Fill { seq, salt })
         } else {
-            scan.finding(DamageKind::Records, path, range, lost, Remedy::SetAside);
-        }
+            (DamageKind::Records, Remedy::SetAside)
+        };
+        let damage = Damage {
+            remains: looks,
+            ..Damage::found(kind, path, range)
+        };
+        scan.find(damage.losing(seq, lost, false), remedy);
     }
     scan.next_seq = scan.next_seq.max(end);
     match bound {
         End::Known(limit) => {
             if whole && end < limit {
                 // Cut off by someone, between two frames.
-                let range = file.len..file.len;
-                scan.finding(DamageKind::Records, path, range, limit - end, Remedy::None);
+                cut_off(path, file.len, end..limit, scan);
             }
             scan.index.segments.seal(limit);
         }
         End::Before(_) => scan.index.segments.seal(end),
         End::Open => {
+            if whole && end < sure {
+                cut_off(path, file.len, end..sure, scan);
+            }
             // Numbers that a lost segment may have used come next: not in this one.
             let goes_on = scan.next_seq == end;
             scan.tail = clean_end.filter(|_| goes_on).map(|len| Tail {
@@ -409,6 +322,13 @@ fn read_segment(
         }
     }
     Ok(())
+}
+
+/// Notes that a segment of `len` bytes ends in front of records that it had.
+fn cut_off(path: &Path, len: u64, missing: Range<u64>, scan: &mut Scan) {
+    let lost = missing.end.saturating_sub(missing.start);
+    let damage = Damage::found(DamageKind::Records, path, len..len);
+    scan.find(damage.losing(missing.start, lost, false), Remedy::None);
 }
 
 impl Scan {
@@ -426,26 +346,25 @@ impl Scan {
         Ok(())
     }
 
-    fn finding(
-        &mut self,
-        kind: DamageKind,
-        segment: &Path,
-        range: Range<u64>,
-        lost_records: u64,
-        remedy: Remedy,
-    ) {
-        self.findings.push(Finding {
-            damage: Damage {
-                kind,
-                segment: segment.to_owned(),
-                offset: range.start,
-                bytes: range.end.saturating_sub(range.start),
-                lost_records,
-                quarantine: None,
-                known: false,
-            },
-            remedy,
-        });
+    fn find(&mut self, damage: Damage, remedy: Remedy) {
+        self.findings.push(Finding { damage, remedy });
+    }
+
+    /// Notes that the segment which belongs at `path` is missing; one whose header is damaged has
+    /// been found already, and now it is known what was in it.
+    fn miss(&mut self, path: &Path, first: u64, lost: u64, uncertain: bool) {
+        let lost = lost.max(1);
+        let found = self.findings.iter_mut().map(|finding| &mut finding.damage);
+        match found.into_iter().find(|damage| damage.segment == path) {
+            Some(damage) => {
+                let damage_then = std::mem::replace(damage, Damage::found(damage.kind, path, 0..0));
+                *damage = damage_then.losing(first, lost, uncertain);
+            }
+            None => self.find(
+                Damage::found(DamageKind::Missing, path, 0..0).losing(first, lost, uncertain),
+                Remedy::None,
+            ),
+        }
     }
 }
 

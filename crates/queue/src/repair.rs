@@ -9,6 +9,7 @@ use tracing::{error, info, warn};
 use crate::OpenError;
 use crate::disk::{Access, Disk, Layout, is_full};
 use crate::frame::{self, Kind};
+use crate::head::Head;
 use crate::recovery::{Finding, Remedy, Scan, io_error};
 use crate::report::{Damage, DamageKind, RecoveryReport};
 
@@ -39,6 +40,7 @@ pub(crate) fn repair(
         disk.sync_folder(&folder)
             .map_err(|source| io_error("sync", &folder, source))?;
     }
+    remember(disk, layout, scan, &report);
     info!(
         event = "journal_opened",
         folder = %folder.display(),
@@ -47,6 +49,26 @@ pub(crate) fn repair(
         "the journal is open"
     );
     Ok(report)
+}
+
+/// Notes which pieces are missing, so that the next opening does not tell of them as if they were
+/// new. Where the head is gone too, a new one begins.
+fn remember(disk: &dyn Disk, layout: &Layout, scan: &Scan, report: &RecoveryReport) {
+    let missing = report
+        .damage
+        .iter()
+        .filter(|damage| damage.lost_records > 0);
+    let told: Vec<u64> = missing.filter_map(|damage| damage.first_lost).collect();
+    let newest = scan.index.segments.last().map(|segment| segment.first_seq);
+    let head = scan.head.clone().unwrap_or_default();
+    let new = Head {
+        segment: head.segment.max(newest.unwrap_or_default()),
+        next: head.next.max(newest.unwrap_or_default()),
+        told,
+    };
+    if Some(&new) != scan.head.as_ref() && (!new.told.is_empty() || newest > Some(head.segment)) {
+        new.write_or_say(disk, layout);
+    }
 }
 
 /// Two files may bear each other's names: all step aside before any takes its place.
@@ -177,8 +199,16 @@ fn announce(damage: &Damage) {
             event = "journal_damaged",
             damage = %damage,
             lost_records = damage.lost_records,
+            looks_like = looks(damage),
             "the journal is damaged; what could not be read is set aside, the rest goes on; \
              check the disk"
         ),
     }
+}
+
+/// The first few records that the damaged bytes look like.
+fn looks(damage: &Damage) -> Option<String> {
+    let first = damage.remains.iter().take(4);
+    let looks: Vec<String> = first.map(ToString::to_string).collect();
+    (!looks.is_empty()).then(|| looks.join(", "))
 }

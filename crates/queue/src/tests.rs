@@ -9,6 +9,7 @@ mod conformance;
 mod damage;
 mod faults;
 mod format;
+mod missing;
 mod pipe;
 mod random;
 mod space;

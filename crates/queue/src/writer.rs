@@ -15,6 +15,7 @@ use crate::active::{Active, Append, full};
 use crate::answers::split;
 use crate::draft::Draft;
 use crate::fetch::Fetcher;
+use crate::head::Head;
 use crate::pipe::{Batch, Pipe, Settles};
 use crate::reserve::Reserve;
 use crate::shared::{Request, Shared};
@@ -90,16 +91,24 @@ impl Writer {
             } else if settles_due {
                 self.serve(Vec::new());
                 if closing {
-                    return;
+                    return self.note_end();
                 }
                 self.tidy();
             } else if closing {
-                return;
+                return self.note_end();
             } else if self.wants_to_tidy() {
                 self.tidy();
             } else {
                 self.rest();
             }
+        }
+    }
+
+    /// Notes how far the journal has come, for the next opening.
+    fn note_end(&self) {
+        // Where nothing was written since numbers were skipped, it is not known.
+        if self.active.is_some() {
+            Head::closed(&*self.shared.disk, &self.shared.layout, self.next_seq);
         }
     }
 

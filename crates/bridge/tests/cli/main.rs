@@ -4,6 +4,8 @@
     reason = "helpers of tests; what fails here fails the test"
 )]
 
+mod offline;
+
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -234,7 +236,9 @@ fn completions_are_printed_for_every_shell() {
         let output = bridge(Path::new("/"), &["completions", shell]);
         assert!(output.status.success(), "{shell}");
         let script = String::from_utf8(output.stdout).unwrap();
-        assert!(script.contains("explain"), "{shell}");
+        for word in ["explain", "dead-letters", "verify"] {
+            assert!(script.contains(word), "{shell}: {word}");
+        }
     }
 }
 

@@ -49,6 +49,20 @@ fn i14_truncated_at_every_byte_of_its_last_frames_it_loses_just_those() {
         let (found, report) = reopened(&disk, &path, bytes[..len].to_vec());
         let whole = frames.iter().filter(|frame| frame.end <= len).count() as u64 - 1;
         assert_eq!(found, (0..whole).collect::<Vec<_>>(), "cut to {len}");
+        // The journal had been closed: what is missing had been whole.
+        assert_eq!(report.damage.len(), 1, "cut to {len}");
+        assert_eq!(report.damage[0].kind, DamageKind::Records, "cut to {len}");
+        assert_eq!(report.lost_records(), 10 - whole, "cut to {len}");
+    }
+}
+
+#[test]
+fn i14_a_tail_that_a_crash_tore_is_no_loss() {
+    let (disk, path, bytes, frames) = ten();
+    // As if the journal had not been closed.
+    disk.take(&crate::disk::Layout::new(&folder()).head());
+    for len in frames[8].start..bytes.len() {
+        let (_, report) = reopened(&disk, &path, bytes[..len].to_vec());
         let torn = frames
             .iter()
             .any(|frame| frame.start < len && len < frame.end);
@@ -58,6 +72,7 @@ fn i14_truncated_at_every_byte_of_its_last_frames_it_loses_just_those() {
             vec![DamageKind::TornTail; usize::from(torn)],
             "cut to {len}"
         );
+        assert_eq!(report.lost_records(), 0);
     }
 }
 
@@ -76,6 +91,22 @@ fn i14_a_flipped_byte_costs_its_record_and_no_other() {
         assert_eq!(damage.offset as usize, frames[4].start);
         assert_eq!(damage.bytes as usize, frames[4].len());
         assert!(damage.quarantine.is_some());
+        assert_eq!(damage.first_lost, Some(5));
+        // What the record was can be seen, unless it is the number or the kind that is damaged.
+        let within = at - frames[4].start;
+        if !(8..17).contains(&within) {
+            assert_eq!(damage.remains[0].seq, 5, "byte {at}");
+            assert_eq!(damage.remains[0].kind, "Put");
+        }
+        if within > 150 {
+            assert_eq!(damage.remains[0].bindings, [key(0).to_string()]);
+            assert_eq!(damage.remains[0].id, Some(id(3)));
+            assert!(
+                damage
+                    .to_string()
+                    .contains("1 record lost from number 5 on")
+            );
+        }
     }
 }
 
@@ -262,13 +293,14 @@ fn verifying_finds_what_is_damaged_and_changes_nothing() {
     let (disk, path, mut bytes, frames) = ten();
     let verify = |disk: &SimDisk| {
         let disk = Arc::new(disk.clone());
-        crate::inspect::verify_on(disk, &folder()).unwrap()
+        let snapshot = crate::Snapshot::on(disk, &folder(), crate::Holder::Nobody);
+        snapshot.unwrap().verify()
     };
     let sound = verify(&disk);
     assert!(sound.is_clean());
     assert_eq!(sound.sound, 10);
     assert_eq!(sound.inspection.bindings[0].binding, key(0));
-    assert_eq!(sound.inspection.bindings[0].queue.entries, 10);
+    assert_eq!(sound.inspection.bindings[0].queue.quantity.entries, 10);
     assert_eq!(sound.inspection.segments[0].file, path);
     bytes[frames[4].start + 30] ^= 1;
     disk.put(&path, bytes);

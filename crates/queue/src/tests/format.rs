@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use bridge_core::DeferInfo;
 
 use crate::frame::{self, FIRST_OF_BATCH, Kind};
+use crate::head::Head;
 use crate::record::encode_deferral;
 use crate::segment::{FRAMES_AT, HEADER, Header, MAGIC, SECOND_HEADER_AT, Salt, VERSION};
 
@@ -88,6 +89,29 @@ fn the_chapter_says_how_a_frame_is_laid_out() {
     assert_eq!(field("kind"), [Kind::Settle as u8 | FIRST_OF_BATCH]);
     assert_eq!(&bytes[fields["body"].0..], b"body");
     assert_eq!(frame::OVERHEAD, fields["body"].0);
+}
+
+#[test]
+fn the_chapter_says_how_the_head_is_laid_out() {
+    let fields = fields("## The head");
+    let head = Head {
+        segment: 0x0102,
+        next: 0x0304,
+        told: vec![5, 6],
+    };
+    let bytes = head.encode();
+    let field = |name: &str| {
+        let (at, len) = fields[name];
+        &bytes[at..at + len]
+    };
+    assert_eq!(field("magic"), crate::head::MAGIC);
+    assert_eq!(field("version"), crate::head::VERSION.to_le_bytes());
+    assert_eq!(field("segment"), head.segment.to_le_bytes());
+    assert_eq!(field("next"), head.next.to_le_bytes());
+    assert_eq!(field("count"), 2_u32.to_le_bytes());
+    let end = fields["told"].0 + 16;
+    assert_eq!(bytes[end - 8..end], 6_u64.to_le_bytes());
+    assert_eq!(bytes[end..], crc32c::crc32c(&bytes[..end]).to_le_bytes());
 }
 
 #[test]

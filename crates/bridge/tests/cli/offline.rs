@@ -1,0 +1,246 @@
+//! What an operator sees of a data folder, with and without a bridge in it.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use bridge_core::{
+    BindingKey, DeadLetterInfo, DeferInfo, Destination, Message, MessageId, Move, Name, Placement,
+    Reason, ReasonCode, Seq, Store as _, StoredMessage, Timestamp, Topic,
+};
+use bridge_queue::{Journal, JournalOptions};
+
+use super::{bridge, said};
+
+const NOON: u64 = 1_764_504_000_000;
+
+fn id(number: u64) -> MessageId {
+    MessageId::new(Timestamp::from_millis(NOON + number), [7; 10])
+}
+
+fn stored(number: u64, topic: &str, payload: &[u8]) -> StoredMessage {
+    StoredMessage {
+        id: id(number),
+        cause: None,
+        session: Name::parse("plant").unwrap(),
+        received: Timestamp::from_millis(NOON + number),
+        message: Message::new(Topic::parse(topic).unwrap(), payload.to_vec()),
+    }
+}
+
+fn refused(reason: Reason, said: Option<&str>, after: u64) -> DeadLetterInfo {
+    DeadLetterInfo {
+        reason,
+        reason_string: said.map(str::to_owned),
+        first_refusal: Timestamp::from_millis(NOON + after),
+        last_refusal: Timestamp::from_millis(NOON + after + 500),
+        attempts: 2,
+    }
+}
+
+async fn put(journal: &Journal, key: &str, message: StoredMessage, placement: Placement) -> Seq {
+    let binding: BindingKey = key.parse().unwrap();
+    let to = vec![Destination { binding, placement }];
+    journal.put(Arc::new(message), to).await.unwrap()
+}
+
+/// A data folder `data` in which something of everything waits; the journal is still open.
+async fn a_folder() -> (tempfile::TempDir, Journal) {
+    let folder = tempfile::tempdir().unwrap();
+    let (journal, _) =
+        Journal::open(&folder.path().join("data"), JournalOptions::default()).unwrap();
+    for number in 0..3 {
+        let message = stored(number, "sensors/boiler/1", b"21.5");
+        put(&journal, "telemetry/cloud", message, Placement::Queue).await;
+    }
+    let message = stored(10, "sensors/boiler/2", b"22");
+    let seq = put(&journal, "telemetry/cloud", message, Placement::Queue).await;
+    let deferred = Move::Defer {
+        binding: "telemetry/cloud".parse().unwrap(),
+        seq,
+        info: DeferInfo {
+            reason: Reason::Broker(ReasonCode::NOT_AUTHORIZED),
+            first_refusal: Timestamp::from_millis(NOON),
+            last_refusal: Timestamp::from_millis(NOON),
+            attempts: 1,
+        },
+    };
+    journal.apply(deferred).await.unwrap();
+    let payload_format = Reason::Broker(ReasonCode::new(0x99));
+    let mut hostile = stored(20, "sensors/\u{1b}[2Jx", b"line one\nline two \x1b[31m");
+    hostile.message.properties.content_type = Some("text/plain\r\nid: forged".to_owned());
+    hostile.message.properties.user_properties = vec![("k\u{202e}".to_owned(), "v".to_owned())];
+    hostile.cause = Some(id(19));
+    let info = refused(payload_format, Some("not \u{9b}31m JSON"), 30);
+    put(
+        &journal,
+        "telemetry/cloud",
+        hostile,
+        Placement::DeadLetter(info),
+    )
+    .await;
+    let mut binary = stored(21, "sensors/boiler/3", &[0, 159, 146, 150, 65]);
+    binary.message.retain = true;
+    binary.message.properties.correlation_data = Some(vec![1, 2].into());
+    let info = refused(Reason::PacketTooLarge, None, 20);
+    put(
+        &journal,
+        "telemetry/levels",
+        binary,
+        Placement::DeadLetter(info),
+    )
+    .await;
+    let old = stored(22, "alarms/fire", b"!");
+    let info = refused(Reason::Expired, None, 10);
+    put(&journal, "alarms/cloud", old, Placement::DeadLetter(info)).await;
+    journal.flush().await.unwrap();
+    (folder, journal)
+}
+
+fn files(folder: &Path) -> Vec<(std::path::PathBuf, Vec<u8>)> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(self::files(&path));
+        } else {
+            files.push((path.clone(), std::fs::read(&path).unwrap()));
+        }
+    }
+    files.sort();
+    files
+}
+
+/// What the commands answer, one behind the other, with ages left out.
+fn asked(folder: &Path, commands: &[&str]) -> String {
+    let mut all = String::new();
+    for command in commands {
+        let args: Vec<&str> = command.split(' ').collect();
+        let mut answer = said(&bridge(folder, &args));
+        if *command == "queue status data" {
+            // How wide its columns are depends on the ages.
+            let words = answer
+                .lines()
+                .map(|line| line.split_whitespace().collect::<Vec<_>>());
+            answer = words.map(|words| words.join(" ") + "\n").collect();
+        }
+        writeln!(all, "### bridge {command}\n{answer}").unwrap();
+    }
+    assert!(
+        all.chars().all(|c| c == '\n' || !c.is_control()),
+        "something acts on the terminal: {all:?}"
+    );
+    let age = regex_lite::Regex::new(r"\d+d \d+h").unwrap();
+    let all = age.replace_all(&all, "[age]");
+    let age = regex_lite::Regex::new(r#""oldest_age_seconds": \d+"#).unwrap();
+    age.replace_all(&all, r#""oldest_age_seconds": 0"#)
+        .into_owned()
+}
+
+#[tokio::test]
+async fn what_is_in_a_folder_is_shown_to_people() {
+    let (folder, journal) = a_folder().await;
+    journal.close();
+    let before = files(folder.path());
+    let answers = asked(
+        folder.path(),
+        &[
+            "journal inspect data",
+            "journal verify data",
+            "queue status data",
+            "dead-letters list data",
+            "dead-letters list data --limit 1",
+            "dead-letters list data --route telemetry --binding levels",
+            "dead-letters list data --reason packet_too_large",
+            "dead-letters list data --topic sensors/boiler/#",
+            "dead-letters list data --route nowhere",
+            &format!("dead-letters show data {}", id(20)),
+            &format!("dead-letters show data {} --hex", id(20)),
+            &format!("dead-letters show data {}", id(21)),
+            &format!("dead-letters show data {}", id(99)),
+        ],
+    );
+    insta::assert_snapshot!("offline", answers);
+    assert_eq!(files(folder.path()), before, "looking changed something");
+}
+
+#[tokio::test]
+async fn what_is_in_a_folder_is_shown_to_scripts() {
+    let (folder, journal) = a_folder().await;
+    journal.close();
+    let answers = asked(
+        folder.path(),
+        &[
+            "journal inspect data --json",
+            "queue status data --json",
+            "dead-letters list data --json --limit 2",
+            &format!("dead-letters show data {} --json", id(20)),
+        ],
+    );
+    insta::assert_snapshot!("offline_json", answers);
+    let raw = ["dead-letters", "show", "data", &id(21).to_string(), "--raw"];
+    let output = bridge(folder.path(), &raw);
+    assert_eq!(output.stdout, [0, 159, 146, 150, 65]);
+}
+
+#[tokio::test]
+async fn damage_is_told_with_its_place_and_what_was_there() {
+    let (folder, journal) = a_folder().await;
+    journal.close();
+    let segment = folder.path().join("data/journal/0000000000000001.log");
+    let mut bytes = std::fs::read(&segment).unwrap();
+    let at = bytes
+        .windows(4)
+        .position(|window| window == b"21.5")
+        .unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(&segment, bytes).unwrap();
+    let answers = asked(
+        folder.path(),
+        &[
+            "journal verify data",
+            "journal verify data --json",
+            "journal inspect data",
+        ],
+    );
+    insta::assert_snapshot!("offline_damaged", answers);
+}
+
+#[tokio::test]
+async fn a_bridge_at_work_is_looked_at_and_not_disturbed() {
+    let (folder, journal) = a_folder().await;
+    for command in [
+        "journal inspect data",
+        "journal verify data",
+        "queue status data",
+    ] {
+        let args: Vec<&str> = command.split(' ').collect();
+        let answer = said(&bridge(folder.path(), &args));
+        let holder = format!("a bridge is at work here (process {}", std::process::id());
+        assert!(answer.starts_with("exit status 0"), "{answer}");
+        assert!(answer.contains(&holder), "{answer}");
+    }
+    let args = ["journal", "verify", "data", "--json"];
+    let answer = String::from_utf8(bridge(folder.path(), &args).stdout).unwrap();
+    let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
+    assert_eq!(answer["bridge"]["running"], true);
+    assert_eq!(answer["whole"], true);
+    let message = stored(50, "sensors/boiler/1", b"23");
+    put(&journal, "telemetry/cloud", message, Placement::Queue).await;
+}
+
+#[test]
+fn a_folder_that_cannot_be_looked_into_is_exit_2() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("empty")).unwrap();
+    let answers = asked(
+        folder.path(),
+        &[
+            "journal inspect nowhere",
+            "journal verify empty",
+            "queue status empty",
+            "dead-letters list empty",
+        ],
+    );
+    insta::assert_snapshot!("offline_nowhere", answers);
+}

@@ -1,0 +1,269 @@
+//! Looking into a journal without opening it: nothing is locked, changed or repaired, so this works
+//! beside a bridge that is at work and on a folder that cannot be written to.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use bridge_core::{BindingKey, Seated, Seq, View};
+
+use crate::OpenError;
+use crate::disk::{Access, Disk, Layout, RealDisk};
+use crate::fetch::{Address, FetchError, Fetcher, Info, info_in, message_in};
+use crate::index::{Index, SlotId};
+use crate::inspect::{
+    BindingInfo, Inspection, QuarantineFile, SegmentInfo, Unreadable, Verification, ViewInfo,
+};
+use crate::lock::{Holder, holder};
+use crate::recovery::{Scan, io_error, scan};
+use crate::report::RecoveryReport;
+use crate::run::{Entry, Location};
+use crate::segment::VERSION;
+
+/// How often reading begins again when a bridge at work unlinks a segment meanwhile.
+const ATTEMPTS: usize = 20;
+/// The views, in the order in which an entry goes through them.
+const VIEWS: [View; 3] = [View::Queue, View::Deferred, View::DeadLetters];
+
+/// A journal as it was at one moment.
+pub struct Snapshot {
+    layout: Layout,
+    found: Scan,
+    holder: Holder,
+    quarantine: Vec<QuarantineFile>,
+    fetcher: Fetcher,
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Snapshot")
+            .field("folder", &self.layout.root())
+            .field("holder", &self.holder)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Snapshot {
+    /// Reads the journal in the data folder `folder`, all of its segments once.
+    pub fn of(folder: &Path) -> Result<Self, OpenError> {
+        let layout = Layout::new(folder);
+        let journal = layout.journal();
+        // Without this, a folder that was mistaken for another one would be an empty journal.
+        std::fs::read_dir(&journal).map_err(|source| io_error("look into", &journal, source))?;
+        // Asked before the reading: a bridge that starts meanwhile finds what is read here.
+        let holder = holder(&layout.lock());
+        Self::on(Arc::new(RealDisk), folder, holder)
+    }
+
+    pub(crate) fn on(
+        disk: Arc<dyn Disk>,
+        folder: &Path,
+        holder: Holder,
+    ) -> Result<Self, OpenError> {
+        let layout = Layout::new(folder);
+        let mut attempt = 1;
+        let found = loop {
+            match scan(&*disk, &layout) {
+                Err(OpenError::Io { source, .. })
+                    if source.kind() == io::ErrorKind::NotFound && attempt < ATTEMPTS =>
+                {
+                    attempt += 1;
+                }
+                found => break found?,
+            }
+        };
+        Ok(Self {
+            quarantine: quarantine(&*disk, &layout)?,
+            fetcher: Fetcher::new(disk, layout.clone()),
+            layout,
+            found,
+            holder,
+        })
+    }
+
+    /// Whether a bridge was at work in the folder.
+    pub const fn holder(&self) -> &Holder {
+        &self.holder
+    }
+
+    /// Segments, views, and what is damaged.
+    pub fn inspection(&self) -> Inspection {
+        let index = &self.found.index;
+        let segments = index.segments.iter().map(|segment| SegmentInfo {
+            file: self.layout.segment(segment.first_seq),
+            first_seq: segment.first_seq,
+            // No older one has existed.
+            version: VERSION,
+            salted: true,
+            bytes: segment.bytes,
+            live_bytes: segment.live_bytes(),
+        });
+        let mut bindings: Vec<BindingInfo> = index
+            .keys()
+            .map(|(slot, key)| {
+                let [queue, deferred, dead_letters] = views(index, slot);
+                BindingInfo {
+                    binding: key.clone(),
+                    queue,
+                    deferred,
+                    dead_letters,
+                }
+            })
+            .filter(|info| {
+                let views = [info.queue, info.deferred, info.dead_letters];
+                views.iter().any(|view| view.quantity.entries > 0)
+            })
+            .collect();
+        bindings.sort_by(|a, b| a.binding.cmp(&b.binding));
+        let damage = self.found.findings.iter();
+        Inspection {
+            segments: segments.collect(),
+            bindings,
+            report: RecoveryReport {
+                segments: index.segments.iter().len(),
+                records: self.found.records,
+                damage: damage.map(|finding| finding.damage.clone()).collect(),
+            },
+            quarantine: self.quarantine.clone(),
+        }
+    }
+
+    /// The entries of one view, in their order.
+    pub fn entries(&self, binding: &BindingKey, view: View) -> Vec<Seq> {
+        let index = &self.found.index;
+        index.slot_of(binding).map_or_else(Vec::new, |slot| {
+            let page = index.page(slot, view, 0, usize::MAX, u64::MAX);
+            let seqs = page.into_iter().map(|(entry, _)| Seq::new(entry.seq));
+            seqs.collect()
+        })
+    }
+
+    /// One entry, read from the disk; `None` when the journal holds none of that number at the
+    /// binding, or a bridge at work has moved it meanwhile.
+    pub fn read(&mut self, binding: &BindingKey, seq: Seq) -> Option<Seated> {
+        let slot = self.found.index.slot_of(binding)?;
+        let (view, entry, info) = self.found.index.find(slot, seq.get())?;
+        match self.fetch(slot, view, entry, info) {
+            Ok(seated) => Some(seated),
+            Err(FetchError::Gone) => None,
+            Err(error) => Some(Seated {
+                seq,
+                message: Err(self.store_error(error, entry)),
+                deferred: None,
+                dead_letter: None,
+            }),
+        }
+    }
+
+    /// Reads every entry of every view.
+    pub fn verify(&mut self) -> Verification {
+        let mut verification = Verification {
+            inspection: self.inspection(),
+            sound: 0,
+            unreadable: Vec::new(),
+            moved: 0,
+        };
+        let keys: Vec<(SlotId, BindingKey)> = self
+            .found
+            .index
+            .keys()
+            .map(|(slot, key)| (slot, key.clone()))
+            .collect();
+        for (slot, binding) in keys {
+            for view in VIEWS {
+                let page = self.found.index.page(slot, view, 0, usize::MAX, u64::MAX);
+                for (number, (entry, info)) in page.iter().enumerate() {
+                    if let Some(address) = Address::of(&self.found.index, entry.location) {
+                        let rest = page.iter().skip(number + 1);
+                        self.fetcher
+                            .read_ahead(address, rest.map(|(entry, _)| entry.location));
+                    }
+                    match self.fetch(slot, view, *entry, *info) {
+                        Ok(_) => verification.sound += 1,
+                        Err(FetchError::Gone) => verification.moved += 1,
+                        Err(error) => verification.unreadable.push(Unreadable {
+                            binding: binding.clone(),
+                            view,
+                            seq: Seq::new(entry.seq),
+                            error: self.store_error(error, *entry),
+                        }),
+                    }
+                }
+            }
+        }
+        verification
+    }
+
+    fn fetch(
+        &mut self,
+        slot: SlotId,
+        view: View,
+        entry: Entry,
+        info: Option<Location>,
+    ) -> Result<Seated, FetchError> {
+        let index = &self.found.index;
+        let address = |location| Address::of(index, location).ok_or(FetchError::Gone);
+        let message = self.fetcher.frame(address(entry.location)?, message_in)?;
+        let info = match info.filter(|_| view != View::Queue) {
+            None => None,
+            Some(info) => {
+                let name = index.name(slot);
+                let info = address(info)?;
+                Some(self.fetcher.frame(info, |frame| info_in(frame, &name))?)
+            }
+        };
+        let (deferred, dead_letter) = match info {
+            None => (None, None),
+            Some(Info::Deferred(info)) => (Some(info), None),
+            Some(Info::Dead(info)) => (None, Some(info)),
+        };
+        Ok(Seated {
+            seq: Seq::new(entry.seq),
+            message: Ok(Arc::new(message)),
+            deferred,
+            dead_letter,
+        })
+    }
+
+    fn store_error(&self, error: FetchError, entry: Entry) -> bridge_core::StoreError {
+        let address = Address::of(&self.found.index, entry.location);
+        error.into_store_error(&self.layout, entry.seq, address)
+    }
+}
+
+fn views(index: &Index, slot: SlotId) -> [ViewInfo; 3] {
+    let quantities = index.quantities(slot);
+    let info = |(view, quantity)| {
+        // What was redriven stands at the tail, and may be older than the head.
+        let page = index.page(slot, view, 0, usize::MAX, u64::MAX);
+        ViewInfo {
+            quantity,
+            oldest: page.iter().map(|(entry, _)| entry.received).min(),
+        }
+    };
+    let [queue, deferred, dead] = quantities;
+    [
+        info((View::Queue, queue)),
+        info((View::Deferred, deferred)),
+        info((View::DeadLetters, dead)),
+    ]
+}
+
+fn quarantine(disk: &dyn Disk, layout: &Layout) -> Result<Vec<QuarantineFile>, OpenError> {
+    let folder = layout.quarantine();
+    let mut names = disk
+        .list(&folder)
+        .map_err(|source| io_error("list", &folder, source))?;
+    names.sort_unstable();
+    let mut files = Vec::new();
+    for name in names {
+        let file = folder.join(name);
+        let bytes = disk
+            .open(&file, Access::Read)
+            .and_then(|file| file.len())
+            .map_err(|source| io_error("look at", &file, source))?;
+        files.push(QuarantineFile { file, bytes });
+    }
+    Ok(files)
+}
