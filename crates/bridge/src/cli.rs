@@ -58,6 +58,9 @@ enum Command {
         /// Answer in JSON
         #[arg(long)]
         json: bool,
+        /// Fail for a warning as well
+        #[arg(long)]
+        deny_warnings: bool,
     },
     /// Say which routes take a topic, and what becomes of it; exit 2 when none does
     Explain {
@@ -125,7 +128,11 @@ pub(crate) fn main() -> ExitCode {
     let log = (cli.log_format, cli.log);
     let done = match cli.command {
         Command::Run(file) => run(&file.path(), log),
-        Command::Check { file, json } => check(&file.path(), json),
+        Command::Check {
+            file,
+            json,
+            deny_warnings,
+        } => check(&file.path(), json, deny_warnings),
         Command::Explain {
             topic,
             config,
@@ -173,9 +180,10 @@ fn run(path: &Path, (format, filter): (LogFormat, LogFilter)) -> anyhow::Result<
     })
 }
 
-fn check(path: &Path, json: bool) -> anyhow::Result<ExitCode> {
+fn check(path: &Path, json: bool, deny_warnings: bool) -> anyhow::Result<ExitCode> {
     let (config, report) = Config::examine(path, &Machine);
-    let code = if config.is_some() {
+    let denied = deny_warnings && report.warnings().next().is_some();
+    let code = if config.is_some() && !denied {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
@@ -186,7 +194,13 @@ fn check(path: &Path, json: bool) -> anyhow::Result<ExitCode> {
     }
     let paint = paint_stdout();
     print(&report.render(paint))?;
-    if let Some(config) = config {
+    if config.is_some() && denied {
+        let refused = paint.red("refused");
+        let file = report.file();
+        print(&format!(
+            "{refused}: {file}: --deny-warnings counts a warning as an error\n"
+        ))?;
+    } else if let Some(config) = config {
         let (sessions, routes) = (config.sessions.len(), config.routes.len());
         let bindings: usize = config.routes.iter().map(|route| route.bindings.len()).sum();
         let ok = paint.green("ok");
@@ -202,7 +216,9 @@ fn report_json(report: &Report) -> Value {
     let list = |diagnostics: &mut dyn Iterator<Item = &crate::config::Diagnostic>| -> Vec<Value> {
         diagnostics
             .map(|diagnostic| {
+                let warning = diagnostic.problem.is_warning();
                 json!({
+                    "severity": if warning { "warning" } else { "error" },
                     "line": diagnostic.place.line,
                     "column": diagnostic.place.column,
                     "field": diagnostic.path,

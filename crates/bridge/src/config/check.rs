@@ -1,9 +1,13 @@
 //! From fields to a [`Config`]: names, references and what must hold between fields.
 
 mod binding;
+mod credentials;
 mod identity;
+mod place;
+mod reach;
 mod route;
 mod session;
+mod tls;
 mod url;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,6 +15,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use bridge_core::Name;
+use bridge_runtime::RouteSpec;
 use bridge_transport::SessionConfig;
 
 use super::fields;
@@ -97,6 +102,8 @@ fn whole(reader: &mut Reader<'_>, root: &Map<'_>, folder: &Path) -> Option<Confi
             }
         }
     }
+    let specs: Vec<&RouteSpec> = routes.iter().map(|route| &route.spec).collect();
+    session::check_protocols(reader, &sessions, &specs);
     report_loops(reader, &sessions, &routes);
 
     Some(Config {
@@ -116,9 +123,9 @@ fn whole(reader: &mut Reader<'_>, root: &Map<'_>, folder: &Path) -> Option<Confi
 }
 
 fn report_loops(reader: &mut Reader<'_>, sessions: &[session::Checked], routes: &[route::Checked]) {
-    let brokers: BTreeMap<Name, String> = sessions
+    let brokers: BTreeMap<Name, Vec<String>> = sessions
         .iter()
-        .map(|s| (s.config.name.clone(), url::broker(&s.config.brokers)))
+        .map(|s| (s.config.name.clone(), place::brokers(&s.config.brokers)))
         .collect();
     let specs: Vec<_> = routes.iter().map(|route| &route.spec).collect();
     for found in loops::find(&specs, &brokers) {

@@ -1,9 +1,11 @@
 //! Every field of the configuration, once: its name, what it takes, what it is when it is left
 //! out, and what it is for. The reader, the JSON Schema and the error texts all come from here.
 
+mod reach;
 mod route;
 mod session;
 
+pub(crate) use reach::*;
 pub(crate) use route::*;
 pub(crate) use session::*;
 
@@ -54,8 +56,16 @@ pub(crate) enum Kind {
     },
     /// One of these words, each with what it means.
     Choice(&'static [(&'static str, &'static str)]),
-    /// Texts, at least one.
-    Texts,
+    /// Texts of some kind, at least one.
+    Texts(&'static str),
+    /// The same, or one without a list.
+    OneOrMore(&'static str),
+    /// Texts by name, at least one.
+    Pairs {
+        what: &'static str,
+        /// The texts are never shown.
+        secret: bool,
+    },
     Section(&'static Section),
     /// Sections by name, at least one.
     Named(&'static Section, &'static str),

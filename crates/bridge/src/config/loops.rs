@@ -48,8 +48,9 @@ impl fmt::Display for Loop {
     }
 }
 
-/// The loops of `routes`, one per set of bindings. `brokers` says where each session leads.
-pub(crate) fn find(routes: &[&RouteSpec], brokers: &BTreeMap<Name, String>) -> Vec<Loop> {
+/// The loops of `routes`, one per set of bindings. `brokers` says where each session may lead: what
+/// is published by one session is taken by another that may lead to one of the same places.
+pub(crate) fn find(routes: &[&RouteSpec], brokers: &BTreeMap<Name, Vec<String>>) -> Vec<Loop> {
     let mut search = Search {
         routes,
         brokers,
@@ -61,13 +62,16 @@ pub(crate) fn find(routes: &[&RouteSpec], brokers: &BTreeMap<Name, String>) -> V
     };
     let mut starts = Vec::new();
     for (index, route) in routes.iter().enumerate() {
-        if let Some(broker) = brokers.get(&route.source) {
-            let readers = search.readers.entry(broker).or_default();
-            for subscription in &route.subscriptions {
-                let taken = TopicShape::of(&subscription.filter);
+        let Some(brokers) = brokers.get(&route.source) else {
+            continue;
+        };
+        for subscription in &route.subscriptions {
+            let taken = TopicShape::of(&subscription.filter);
+            for broker in brokers {
+                let readers = search.readers.entry(broker).or_default();
                 readers.push((index, taken.clone()));
-                starts.push((index, taken));
             }
+            starts.push((index, taken));
         }
     }
     for (index, taken) in starts {
@@ -79,7 +83,7 @@ pub(crate) fn find(routes: &[&RouteSpec], brokers: &BTreeMap<Name, String>) -> V
 
 struct Search<'a> {
     routes: &'a [&'a RouteSpec],
-    brokers: &'a BTreeMap<Name, String>,
+    brokers: &'a BTreeMap<Name, Vec<String>>,
     /// What is read from each broker, and by which route.
     readers: BTreeMap<&'a String, Vec<(usize, TopicShape)>>,
     /// The bindings passed through, with the index of their route and what they published.
@@ -107,19 +111,24 @@ impl Search<'_> {
             return;
         }
         for binding in &route.bindings {
-            let Some(broker) = self.brokers.get(&binding.sink) else {
+            let Some(brokers) = self.brokers.get(&binding.sink) else {
                 continue;
             };
             let Some(output) = binding.topic.shape(input, &route.source, &route.name) else {
                 continue;
             };
-            let readers = self.readers.get(broker).into_iter().flatten();
-            let taken: Vec<(usize, TopicShape)> = readers
-                .filter_map(|(next, filter)| Some((*next, filter.meet(&output)?)))
-                .collect();
+            let mut taken: Vec<(usize, TopicShape)> = Vec::new();
+            for (next, filter) in brokers.iter().filter_map(|b| self.readers.get(b)).flatten() {
+                // Brokers that stand in for one another have the same readers.
+                if let Some(met) = filter.meet(&output).map(|met| (*next, met))
+                    && !(brokers.len() > 1 && taken.contains(&met))
+                {
+                    taken.push(met);
+                }
+            }
             let key = BindingKey::new(route.name.clone(), binding.name.clone());
-            self.path
-                .push((index, key, format!("`{output}` to {broker}")));
+            let published = format!("`{output}` to {}", brokers.join(" or "));
+            self.path.push((index, key, published));
             for (next, taken) in taken {
                 self.enter(next, &taken);
             }

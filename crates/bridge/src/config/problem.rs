@@ -1,6 +1,10 @@
 //! Everything that can be wrong with a configuration: what it is, and what would be right.
 
-use bridge_core::{InvalidBackoff, InvalidFilter, InvalidName, TemplateProblem};
+mod reach;
+
+use bridge_core::{InvalidBackoff, InvalidFilter, InvalidName, InvalidTopic, TemplateProblem};
+
+pub(crate) use reach::{Exposed, HeaderProblem, UrlProblem};
 
 use super::quantity::show_size;
 use super::source::MAX_BYTES;
@@ -133,14 +137,37 @@ pub(crate) enum Problem {
     PersistentNonce,
     #[error("a persistent session needs a stable client id, and a hostname may change")]
     PersistentHostname,
-    #[error("the credentials would cross the network in the clear, to `{0}`")]
-    PlaintextCredentials(String),
+    #[error("the credentials would cross the network in the clear, to {0}")]
+    PlaintextCredentials(Exposed),
     #[error("`password` and `password_file` are both here")]
     TwoPasswords,
     #[error("a password without a username")]
     PasswordWithoutUsername,
-    #[error("the secret file `{path}` {what}")]
-    SecretFile { path: String, what: String },
+    #[error("the file `{path}` {what}")]
+    File { path: String, what: String },
+    #[error("`{0}` is in this list twice")]
+    BrokerTwice(String),
+    #[error("`{field}` has no effect here: it needs {needed}")]
+    NoUrlFor {
+        field: &'static str,
+        needed: &'static str,
+    },
+    #[error("`{0}` without `{1}`")]
+    HalfPair(&'static str, &'static str),
+    #[error("this key does not belong to the certificate of `certificate_file`")]
+    KeyOfAnother,
+    #[error("`{0}` is not a name that a certificate can hold")]
+    ServerName(String),
+    #[error("a protocol of ALPN has 1 to 255 bytes")]
+    Alpn,
+    #[error("{0}")]
+    Header(HeaderProblem),
+    #[error("a user name for a proxy must not hold a colon")]
+    ColonInUsername,
+    #[error("this is not a topic: {0}")]
+    StatusTopic(InvalidTopic),
+    #[error("the session `{0}` already tells its status there, at the same broker")]
+    StatusTaken(String),
     #[error("`{field}` has no effect here: {why}")]
     NoEffect {
         field: &'static str,
@@ -178,29 +205,21 @@ pub(crate) enum Problem {
     SpaceInFilter,
     #[error("no route uses this session")]
     UnusedSession,
-}
-
-/// What is wrong with a broker's URL. Nothing of a user info is ever in here.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum UrlProblem {
-    #[error("a broker's URL begins with its scheme")]
-    NoScheme,
-    #[error("the scheme `{0}` is not supported yet")]
-    NotYet(String),
-    #[error("unknown scheme `{0}`")]
-    Scheme(String),
-    #[error("a URL must not hold a user name or a password")]
-    UserInfo,
-    #[error("the URL has no host")]
-    NoHost,
-    #[error("`{0}` is not a host name or an IP address")]
-    Host(String),
-    #[error("an IPv6 address stands in brackets")]
-    Brackets,
-    #[error("`{0}` is not a port")]
-    Port(String),
-    #[error("a broker's URL has nothing behind the port")]
-    Path,
+    #[error("any certificate is accepted: anyone on the way can be the broker")]
+    InsecureSkipVerify,
+    #[error("the credentials cross the network in the clear, to {0}")]
+    PlaintextAllowed(Exposed),
+    #[error("`{0}` is not encrypted, and others of this list are")]
+    MixedEncryption(String),
+    #[error(
+        "in MQTT 3.1.1 a broker cannot refuse a message: some, Mosquitto among them, acknowledge \
+         and drop what they do not grant, and that loss cannot be seen"
+    )]
+    BlindProtocol,
+    #[error("a client id of {0} bytes: in MQTT 3.1.1 a broker may refuse more than 23")]
+    LongClientId311(usize),
+    #[error("every replica that shares this file tells its status in the same place")]
+    StatusShared,
 }
 
 impl Problem {
@@ -217,7 +236,15 @@ impl Problem {
     pub(crate) const fn is_warning(&self) -> bool {
         matches!(
             self,
-            Self::Covered { .. } | Self::SpaceInFilter | Self::UnusedSession
+            Self::Covered { .. }
+                | Self::SpaceInFilter
+                | Self::UnusedSession
+                | Self::InsecureSkipVerify
+                | Self::PlaintextAllowed(_)
+                | Self::MixedEncryption(_)
+                | Self::BlindProtocol
+                | Self::LongClientId311(_)
+                | Self::StatusShared
         )
     }
 
@@ -298,12 +325,21 @@ impl Problem {
                 "add `assert_stable_client_identity: true` where the hostname is stable (a StatefulSet), \
                  or use `session_mode: ephemeral`"
             }
-            Self::PlaintextCredentials(_) => {
-                "use a broker on this machine, or accept it with `allow_plaintext_credentials: true`"
+            Self::PlaintextCredentials(Exposed::ToProxy(_)) => {
+                "use a proxy on this machine, or accept it with `allow_plaintext_credentials: true`"
+            }
+            Self::PlaintextCredentials(Exposed::ToBroker(_)) => {
+                "use `mqtts://` or `wss://`, or accept it with `allow_plaintext_credentials: true`"
             }
             Self::TwoPasswords => "keep one of them, best `password_file`",
             Self::PasswordWithoutUsername => "add `username`",
-            Self::NoEffect { .. } => "remove it",
+            Self::NoEffect { .. } | Self::BrokerTwice(_) => "remove it",
+            Self::NoUrlFor { needed, .. } => return Some(format!("write {needed}, or remove it")),
+            Self::HalfPair(_, missing) => return Some(format!("add `{missing}`")),
+            Self::KeyOfAnother => "name the key that the certificate was made for",
+            Self::ServerName(_) => "write a host name or an IP address, without brackets and port",
+            Self::Header(problem) => problem.remedy(),
+            Self::StatusTaken(_) => "give each session a topic of its own",
             Self::Template(TemplateProblem::Unclosed | TemplateProblem::Unopened) => {
                 "placeholders are {topic}, {topic[1]}, {topic[2..]}, {session} and {route}"
             }
@@ -322,40 +358,30 @@ impl Problem {
             Self::Covered { .. } => "remove it, unless it asks for nothing else",
             Self::SpaceInFilter => "remove the space: MQTT takes it as a part of the level",
             Self::UnusedSession => "remove it, or use it in a route",
+            Self::InsecureSkipVerify => {
+                "name the certificate that vouches for the broker in `ca_file` instead"
+            }
+            Self::PlaintextAllowed(Exposed::ToProxy(_)) => {
+                "use a proxy on this machine where that is possible"
+            }
+            Self::PlaintextAllowed(Exposed::ToBroker(_)) => {
+                "use `mqtts://` or `wss://` where that is possible"
+            }
+            Self::MixedEncryption(_) => {
+                "whoever keeps the others away reads what is sent; encrypt this one as well"
+            }
+            Self::BlindProtocol => {
+                "use `protocol: 5` where the broker speaks it; else see that it grants every topic"
+            }
+            Self::LongClientId311(_) => {
+                "choose a shorter `client_id` and `publisher_client_id` if the broker refuses this one"
+            }
+            Self::StatusShared => {
+                "put something of its own into it, as in bridges/${HOSTNAME}/status"
+            }
             _ => return None,
         };
         Some(text.to_owned())
-    }
-}
-
-impl UrlProblem {
-    /// The same, quoting `shown` alone: what a variable holds is not shown.
-    pub(crate) fn quoting(self, shown: &str) -> Self {
-        match self {
-            Self::NotYet(_) => Self::NotYet(shown.to_owned()),
-            Self::Scheme(_) => Self::Scheme(shown.to_owned()),
-            Self::Host(_) => Self::Host(shown.to_owned()),
-            Self::Port(_) => Self::Port(shown.to_owned()),
-            other => other,
-        }
-    }
-
-    fn remedy(&self) -> String {
-        match self {
-            Self::NoScheme => "write it like mqtt://localhost:1883",
-            Self::NotYet(_) => {
-                "use mqtt:// (plain TCP), for example through a local broker or tunnel"
-            }
-            Self::Scheme(_) => "use mqtt://",
-            Self::UserInfo => {
-                "put them into `username` and `password_file` (or `password: ${NAME}`)"
-            }
-            Self::NoHost | Self::Host(_) => "write it like mqtt://broker.example.com:1883",
-            Self::Brackets => "write it like mqtt://[::1]:1883",
-            Self::Port(_) => "a port is a number from 1 to 65535",
-            Self::Path => "write it like mqtt://broker.example.com:1883, without path or query",
-        }
-        .to_owned()
     }
 }
 

@@ -46,6 +46,10 @@ pub(crate) struct Found<T> {
     pub(crate) at: At,
 }
 
+/// What makes a value unusable, and has been reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Reported;
+
 /// A text as the operator wrote it, and with its variables put in.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Text {

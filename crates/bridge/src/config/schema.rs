@@ -72,7 +72,10 @@ fn field(field: &Field) -> Value {
 
 /// A choice that reads as a number is one in YAML.
 fn word(text: &str) -> Value {
-    text.parse::<u64>()
+    if let Ok(number) = text.parse::<u64>() {
+        return json!(number);
+    }
+    text.parse::<f64>()
         .map_or(json!(text), |number| json!(number))
 }
 
@@ -101,16 +104,25 @@ fn kind(kind: &Kind) -> Value {
             "$comment": format!("from {min} to {max}"),
         }),
         Kind::Choice(words) => {
-            let words: Vec<Value> = words.iter().map(|(text, _)| word(text)).collect();
+            // In quotes a number is meant as well.
+            let quoted = words.iter().map(|(text, _)| json!(text));
+            let mut words: Vec<Value> = words.iter().map(|(text, _)| word(text)).collect();
+            for text in quoted {
+                if !words.contains(&text) {
+                    words.push(text);
+                }
+            }
             json!({ "anyOf": [
                 { "enum": words },
                 { "type": "string", "pattern": VARIABLE },
             ] })
         }
-        Kind::Texts => json!({
-            "type": "array",
-            "minItems": 1,
-            "items": { "type": "string" },
+        Kind::Texts(_) => texts(),
+        Kind::OneOrMore(_) => json!({ "anyOf": [{ "type": "string" }, texts()] }),
+        Kind::Pairs { .. } => json!({
+            "type": "object",
+            "minProperties": 1,
+            "additionalProperties": { "type": "string" },
         }),
         Kind::Section(inner) => section(inner),
         Kind::Named(inner, _) => json!({
@@ -120,4 +132,12 @@ fn kind(kind: &Kind) -> Value {
             "additionalProperties": section(inner),
         }),
     }
+}
+
+fn texts() -> Value {
+    json!({
+        "type": "array",
+        "minItems": 1,
+        "items": { "type": "string" },
+    })
 }

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::yaml::{Node, Value};
 
-/// The values whose key announces a secret, misspelt or not, and what stands before the `@` of
-/// a URL.
+/// The values whose key announces a secret, misspelt or not, and URLs with a user info or a query,
+/// which may be a token.
 pub(crate) fn ranges(root: &Node) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     collect(root, false, &mut found);
@@ -19,7 +19,7 @@ fn collect(node: &Node, secret: bool, found: &mut Vec<Range<usize>>) {
             found.push(node.span.clone());
         }
         Value::Scalar { text, .. } => {
-            if text.contains("://") && text.contains('@') {
+            if text.contains("://") && text.contains(['@', '?']) {
                 found.push(node.span.clone());
             }
         }
@@ -36,6 +36,22 @@ fn collect(node: &Node, secret: bool, found: &mut Vec<Range<usize>>) {
     }
 }
 
+/// Whether a header of an HTTP request proves who we are, going by its name.
+pub(crate) fn is_credential_header(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    [
+        "auth",
+        "cookie",
+        "key",
+        "pass",
+        "secret",
+        "signature",
+        "token",
+    ]
+    .iter()
+    .any(|word| name.contains(word))
+}
+
 fn is_reference(text: &str) -> bool {
     text.strip_prefix("${")
         .and_then(|rest| rest.strip_suffix('}'))
@@ -44,12 +60,13 @@ fn is_reference(text: &str) -> bool {
 
 fn announces(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
-    if key.ends_with("file") {
+    if key.ends_with("file") || key.ends_with("files") {
         return false;
     }
-    ["pass", "pwd", "secret", "token", "credential"]
+    ["pass", "pwd", "secret", "token", "credential", "header"]
         .iter()
         .any(|word| key.contains(word))
         && key != "allow_plaintext_credentials"
         || strsim::osa_distance(&key, "password") <= 3
+        || strsim::osa_distance(&key, "headers") <= 2
 }

@@ -111,8 +111,8 @@ impl Source {
         self.secret.push(range);
     }
 
-    /// Hides what follows a word that announces a secret, or a URL with a user info, to the end
-    /// of its line: for a text that could not be understood well enough to know what is a secret
+    /// Hides what follows a word that announces a secret, or a URL with a user info or a query, to
+    /// the end of its line: for a text that could not be understood well enough to know what is a secret
     /// in it.
     pub(crate) fn masking_words(mut self) -> Self {
         let mut at = 0;
@@ -120,12 +120,14 @@ impl Source {
             let lower = line.to_ascii_lowercase();
             let url = lower
                 .find("://")
-                .filter(|at| lower.get(*at..).is_some_and(|l| l.contains('@')));
-            let word = ["pass", "pwd", "secret", "token"]
-                .iter()
-                .filter_map(|word| Some(lower.find(word)? + word.len()))
-                .chain(url.map(|at| at + 3))
-                .min();
+                .filter(|at| lower.get(*at..).is_some_and(|l| l.contains(['@', '?'])));
+            let word = [
+                "pass", "pwd", "secret", "token", "header", "authoriz", "cookie", "-key",
+            ]
+            .iter()
+            .filter_map(|word| Some(lower.find(word)? + word.len()))
+            .chain(url.map(|at| at + 3))
+            .min();
             if let Some(word) = word {
                 self.secret.push(at + word..at + line.trim_end().len());
             }

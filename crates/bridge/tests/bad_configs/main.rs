@@ -6,6 +6,7 @@
 )]
 
 mod file;
+mod reach;
 mod routes;
 mod sessions;
 mod values;

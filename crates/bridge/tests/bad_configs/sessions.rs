@@ -11,10 +11,17 @@ fn urls() {
     let url = |url: &str| with("mqtt://localhost:1884", url);
     let cases = [
         ("no scheme", url("localhost:1884")),
-        ("TLS", url("mqtts://broker:8883")),
-        ("a WebSocket", url("wss://broker/mqtt")),
-        ("a Unix socket", url("unix:///run/mosquitto.sock")),
         ("another scheme", url("tcp://localhost:1884")),
+        ("another scheme for TLS", url("ssl://broker")),
+        ("a Unix socket of another scheme", url("unix:///run/m.sock")),
+        (
+            "a Unix socket with a relative path",
+            url("mqtt+unix://run/m.sock"),
+        ),
+        (
+            "a Unix socket with a long path",
+            url(&format!("mqtt+unix:///{}", "x".repeat(107))),
+        ),
         (
             "case 33: a password in it",
             url("mqtt://user:hunter2@broker"),
@@ -33,6 +40,13 @@ fn urls() {
         ("a port beyond the last", url("mqtt://localhost:65536")),
         ("a port of letters", url("mqtt://localhost:mqtt")),
         ("a path", url("mqtt://localhost:1884/mqtt")),
+        ("a path of a WebSocket", url("\"wss://broker/a b\"")),
+        ("a token in a URL", url("mqtts://broker?token=hunter2")),
+        ("an empty list", url("[]")),
+        ("a list in a list", url("[[mqtt://localhost]]")),
+        ("fields", url("{ host: localhost }")),
+        ("a broker twice", url("[mqtts://a, mqtts://b, mqtts://A.]")),
+        ("one of a list", url("[mqtts://a, tls://b]")),
     ];
     insta::assert_snapshot!("urls", refused(cases));
 }
@@ -80,6 +94,14 @@ fn i16_identities() {
                     "        session: cloud",
                     "        session: cloud\n      back:\n        session: plant",
                 ),
+        ),
+        (
+            "a client id that is taken at one of the brokers of a list",
+            GOOD.replace(
+                "mqtt://localhost:1884",
+                "[mqtt://elsewhere, mqtt://localhost]",
+            )
+            .replace("plant-7-up", "plant-7"),
         ),
         (
             "one client id for both connections",

@@ -90,6 +90,31 @@ fn check_answers_scripts() {
 }
 
 #[test]
+fn a_warning_fails_where_that_is_asked_for() {
+    let doubtful = TWO_ROUTES
+        .replace("max_in_flight: 20", "protocol: 3.1.1")
+        .replace("mqtt://localhost:1884", "mqtts://broker.example.com")
+        .replace(
+            "client_id: plant-7-up",
+            "client_id: plant-7-up, tls: { insecure_skip_verify: true }",
+        );
+    let folder = folder_with(&doubtful);
+    let mut all = String::new();
+    for args in [
+        vec!["check", "bridge.yaml"],
+        vec!["check", "bridge.yaml", "--deny-warnings"],
+        vec!["check", "bridge.yaml", "--deny-warnings", "--json"],
+    ] {
+        let answer = said(&bridge(folder.path(), &args));
+        writeln!(all, "### bridge {}\n{answer}", args.join(" ")).unwrap();
+    }
+    insta::assert_snapshot!("check_deny_warnings", all);
+    let folder = folder_with(TWO_ROUTES);
+    let good = bridge(folder.path(), &["check", "bridge.yaml", "--deny-warnings"]);
+    assert!(good.status.success(), "{}", said(&good));
+}
+
+#[test]
 fn explain_says_what_becomes_of_a_topic() {
     let folder = folder_with(TWO_ROUTES);
     let mut all = String::new();

@@ -70,7 +70,7 @@ impl Endpoint {
 }
 
 impl fmt::Display for Endpoint {
-    /// As a URL, without anything secret.
+    /// As a URL, without anything secret: a query may be a token, and is left out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = match (&self.websocket, &self.tls) {
             (None, None) => "mqtt",
@@ -83,7 +83,10 @@ impl fmt::Display for Endpoint {
             Place::Unix(path) => write!(f, "{scheme}+unix://{}", path.display())?,
         }
         match &self.websocket {
-            Some(websocket) => f.write_str(&websocket.path),
+            Some(WebSocket { path, .. }) => match path.split_once('?') {
+                Some((path, _)) => write!(f, "{path}?…"),
+                None => f.write_str(path),
+            },
             None => Ok(()),
         }
     }

@@ -1,32 +1,116 @@
-//! A broker's URL: `mqtt://host[:port]`.
+//! URLs: of a broker, in one of five schemes, and of a proxy.
+//!
+//! ```text
+//!   mqtt://host[:port]          1883   TCP
+//!   mqtts://host[:port]         8883   TLS
+//!   ws://host[:port][/path]     80     WebSocket
+//!   wss://host[:port][/path]    443    WebSocket in TLS
+//!   mqtt+unix:///path                  a Unix socket
+//! ```
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::path::{Path, PathBuf};
 
-use bridge_transport::{Address, Brokers, Place};
+use bridge_transport::{Address, Place};
 
 use crate::config::problem::UrlProblem;
 
-/// MQTT over plain TCP.
-const DEFAULT_PORT: u16 = 1883;
+/// What a socket address of the operating system holds, without its closing zero byte.
+const MAX_UNIX_PATH: usize = 107;
 
-/// Where the broker is.
-pub(super) fn parse(text: &str) -> Result<Address, UrlProblem> {
+/// What a broker's URL says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Location {
+    pub(super) place: Place,
+    /// `mqtts` and `wss`.
+    pub(super) encrypted: bool,
+    /// `ws` and `wss`: the path of the request.
+    pub(super) websocket: Option<String>,
+}
+
+/// Where a broker is and how it is spoken with.
+pub(super) fn parse(text: &str) -> Result<Location, UrlProblem> {
     let (scheme, rest) = text.split_once("://").ok_or(UrlProblem::NoScheme)?;
-    // Before anything else, so that no later error can hold a part of a password.
-    if rest.contains('@') {
-        return Err(UrlProblem::UserInfo);
+    let scheme = scheme.to_ascii_lowercase();
+    if scheme == "mqtt+unix" && rest.starts_with('/') {
+        return Ok(Location {
+            place: Place::Unix(unix(rest)?),
+            encrypted: false,
+            websocket: None,
+        });
     }
-    match scheme.to_ascii_lowercase().as_str() {
-        "mqtt" => {}
-        scheme @ ("mqtts" | "ws" | "wss" | "unix") => {
-            return Err(UrlProblem::NotYet(scheme.to_owned()));
-        }
-        _ => return Err(UrlProblem::Scheme(scheme.to_owned())),
+    no_user_info(rest)?;
+    let (encrypted, websocket, port) = match scheme.as_str() {
+        "mqtt" => (false, false, 1883),
+        "mqtts" => (true, false, 8883),
+        "ws" => (false, true, 80),
+        "wss" => (true, true, 443),
+        "mqtt+unix" => return Err(UrlProblem::UnixPath),
+        _ => return Err(UrlProblem::Scheme(scheme)),
+    };
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at_checked(end).unwrap_or((rest, ""));
+    let websocket = match (websocket, path) {
+        (true, path) => Some(request_path(path)?),
+        (false, "" | "/") => None,
+        (false, _) => return Err(UrlProblem::Path),
+    };
+    Ok(Location {
+        place: Place::Tcp(address(authority, Some(port))?),
+        encrypted,
+        websocket,
+    })
+}
+
+/// Where an HTTP proxy is.
+pub(super) fn proxy(text: &str) -> Result<Address, UrlProblem> {
+    let (scheme, rest) = text.split_once("://").ok_or(UrlProblem::ProxyScheme)?;
+    no_user_info(rest)?;
+    if !scheme.eq_ignore_ascii_case("http") {
+        return Err(UrlProblem::ProxyScheme);
     }
     let authority = rest.strip_suffix('/').unwrap_or(rest);
     if authority.contains(['/', '?', '#']) {
-        return Err(UrlProblem::Path);
+        return Err(UrlProblem::ProxyPath);
     }
+    address(authority, None)
+}
+
+/// Before anything else is looked at, so that no later error can hold a part of a password.
+fn no_user_info(rest: &str) -> Result<(), UrlProblem> {
+    if rest.contains('@') {
+        Err(UrlProblem::UserInfo)
+    } else {
+        Ok(())
+    }
+}
+
+/// The path of a socket, as it is: nothing in it is decoded.
+fn unix(path: &str) -> Result<PathBuf, UrlProblem> {
+    if path.len() > MAX_UNIX_PATH {
+        return Err(UrlProblem::UnixPathTooLong);
+    }
+    if path.ends_with('/') || path.contains('\0') {
+        return Err(UrlProblem::UnixPath);
+    }
+    // One socket has one path, however many slashes were written.
+    Ok(Path::new(path).components().collect())
+}
+
+/// What stands behind the port, as an HTTP request can hold it (RFC 9112 §3.2.1).
+fn request_path(path: &str) -> Result<String, UrlProblem> {
+    if path.bytes().any(|b| !b.is_ascii_graphic() || b == b'#') {
+        return Err(UrlProblem::RequestPath);
+    }
+    Ok(if path.starts_with('/') {
+        path.to_owned()
+    } else {
+        format!("/{path}")
+    })
+}
+
+/// `host[:port]`; without a port of its own, one has to be written.
+fn address(authority: &str, default: Option<u16>) -> Result<Address, UrlProblem> {
     let (host, port) = if let Some(inner) = authority.strip_prefix('[') {
         let (inner, after) = inner.split_once(']').ok_or(UrlProblem::Brackets)?;
         let port = match after.strip_prefix(':') {
@@ -43,7 +127,7 @@ pub(super) fn parse(text: &str) -> Result<Address, UrlProblem> {
         }
     };
     let port = match port {
-        None => DEFAULT_PORT,
+        None => default.ok_or(UrlProblem::ProxyPort)?,
         Some(text) => number(text).ok_or_else(|| UrlProblem::Port(text.to_owned()))?,
     };
     Ok(Address { host, port })
@@ -75,7 +159,7 @@ fn ipv6(inner: &str) -> Result<String, UrlProblem> {
 }
 
 /// A host name or an IPv4 address.
-fn name(host: &str) -> Result<String, UrlProblem> {
+pub(super) fn name(host: &str) -> Result<String, UrlProblem> {
     let wrong = || UrlProblem::Host(host.to_owned());
     if host.is_empty() {
         return Err(UrlProblem::NoHost);
@@ -98,36 +182,16 @@ fn name(host: &str) -> Result<String, UrlProblem> {
     Ok(host.to_owned())
 }
 
-/// Which broker a session prefers, as far as can be told from the text: two sessions with the
-/// same are at the same broker.
-pub(super) fn broker(brokers: &Brokers) -> String {
-    let address = match &brokers.first.place {
-        Place::Tcp(address) => address,
-        Place::Unix(path) => return path.display().to_string(),
-    };
-    let host = address.host.trim_end_matches('.').to_ascii_lowercase();
-    let host = if is_loopback(address) {
-        "localhost".to_owned()
-    } else {
-        host
-    };
-    format!("{host}:{}", address.port)
-}
-
-/// Whether what is sent there stays on this machine.
-pub(super) fn is_loopback(address: &Address) -> bool {
-    let host = address.host.trim_end_matches('.').to_ascii_lowercase();
-    host == "localhost"
-        || host.ends_with(".localhost")
-        || host
-            .parse::<IpAddr>()
-            .is_ok_and(|ip| ip.to_canonical().is_loopback())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bridge_transport::Endpoint;
+
+    fn tcp(host: &str, port: u16) -> Place {
+        Place::Tcp(Address {
+            host: host.to_owned(),
+            port,
+        })
+    }
 
     #[test]
     fn case_23_addresses_of_every_form_work() {
@@ -137,36 +201,75 @@ mod tests {
             ("MQTT://localhost/", "localhost", 1883),
             ("mqtt://[::1]:1883", "::1", 1883),
             ("mqtt://[::1]", "::1", 1883),
-            ("mqtt://[fe80::1%25eth0]:8883", "fe80::1%eth0", 8883),
+            ("mqtts://[fe80::1%25eth0]:8883", "fe80::1%eth0", 8883),
+            ("mqtts://[fe80::1%25eth0]", "fe80::1%eth0", 8883),
             ("mqtt://[fe80::1%eth0]", "fe80::1%eth0", 1883),
+            ("ws://[::1]/mqtt", "::1", 80),
             (
                 "mqtt://broker.example.com.:1883",
                 "broker.example.com.",
                 1883,
             ),
+            ("wss://broker.example.com./mqtt", "broker.example.com.", 443),
             ("mqtt://10.0.0.7", "10.0.0.7", 1883),
             ("mqtt://my_broker", "my_broker", 1883),
         ] {
-            let expected = Address {
-                host: host.to_owned(),
-                port,
-            };
-            assert_eq!(parse(url), Ok(expected), "{url}");
+            let place = parse(url).map(|location| location.place);
+            assert_eq!(place, Ok(tcp(host, port)), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_scheme_says_what_is_around_mqtt() {
+        for (url, encrypted, websocket) in [
+            ("mqtt://x", false, None),
+            ("mqtts://x", true, None),
+            ("ws://x", false, Some("/")),
+            ("WSS://x", true, Some("/")),
+            ("ws://x:80?a=b", false, Some("/?a=b")),
+            ("wss://x/mqtt/v5?a=b", true, Some("/mqtt/v5?a=b")),
+        ] {
+            let location = parse(url).unwrap();
+            assert_eq!(location.encrypted, encrypted, "{url}");
+            assert_eq!(location.websocket.as_deref(), websocket, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_unix_socket_has_one_path() {
+        for (url, path) in [
+            ("mqtt+unix:///run/mosquitto.sock", "/run/mosquitto.sock"),
+            ("mqtt+unix:////run//./m@1 2%20", "/run/m@1 2%20"),
+        ] {
+            let location = parse(url).unwrap();
+            assert_eq!(location.place, Place::Unix(PathBuf::from(path)), "{url}");
+            assert!(!location.encrypted && location.websocket.is_none());
         }
     }
 
     #[test]
     fn what_is_wrong_with_a_url_is_told_apart() {
-        use UrlProblem::{Brackets, Host, NoHost, NoScheme, NotYet, Path, Port, Scheme, UserInfo};
+        use UrlProblem::{
+            Brackets, Host, NoHost, NoScheme, Path, Port, RequestPath, Scheme, UnixPath,
+            UnixPathTooLong, UserInfo,
+        };
+        let long = format!("mqtt+unix:///{}", "x".repeat(107));
         for (url, problem) in [
             ("localhost:1883", NoScheme),
-            ("mqtts://x", NotYet("mqtts".into())),
-            ("unix:///run/x", NotYet("unix".into())),
             ("tcp://x", Scheme("tcp".into())),
+            ("SSL://x", Scheme("ssl".into())),
+            ("unix:///run/x", Scheme("unix".into())),
+            ("mqtt+unix://run/x", UnixPath),
+            ("mqtt+unix://u:p@run/x", UserInfo),
+            ("mqtt+unix:///run/", UnixPath),
+            ("mqtt+unix:///", UnixPath),
+            (long.as_str(), UnixPathTooLong),
             ("mqtt://u:p@x", UserInfo),
             ("mqtts://u:p@/%#@x", UserInfo),
+            ("wss://x/u:p@y", UserInfo),
             ("mqtt://", NoHost),
             ("mqtt://:1883", NoHost),
+            ("ws:///mqtt", NoHost),
             ("mqtt://::1", Brackets),
             ("mqtt://[::1", Brackets),
             ("mqtt://[fe80::1%25]", Host("fe80::1%25".into())),
@@ -178,18 +281,29 @@ mod tests {
             ("mqtt://x:+1", Port("+1".into())),
             ("mqtt://[::1]1883", Port("1883".into())),
             ("mqtt://x/path", Path),
-            ("mqtt://x?y", Path),
+            ("mqtts://x?y", Path),
+            ("ws://x/a b", RequestPath),
+            ("ws://x/a#b", RequestPath),
+            ("ws://x/ä", RequestPath),
         ] {
             assert_eq!(parse(url), Err(problem), "{url}");
         }
     }
 
     #[test]
-    fn one_broker_has_many_addresses() {
-        let broker = |url| broker(&Brokers::one(Endpoint::tcp(parse(url).unwrap())));
-        assert_eq!(broker("mqtt://localhost"), broker("mqtt://127.0.0.1:1883"));
-        assert_eq!(broker("mqtt://[::1]"), broker("mqtt://LOCALHOST."));
-        assert_eq!(broker("mqtt://A.example."), broker("mqtt://a.example"));
-        assert_ne!(broker("mqtt://a"), broker("mqtt://a:1884"));
+    fn a_proxy_has_a_port_and_nothing_behind_it() {
+        use UrlProblem::{NoHost, ProxyPath, ProxyPort, ProxyScheme, UserInfo};
+        let found = proxy("HTTP://[::1]:3128/").map(|address| address.to_string());
+        assert_eq!(found, Ok("[::1]:3128".to_owned()));
+        for (url, problem) in [
+            ("proxy:3128", ProxyScheme),
+            ("https://proxy:3128", ProxyScheme),
+            ("http://proxy", ProxyPort),
+            ("http://u:p@proxy:3128", UserInfo),
+            ("http://proxy:3128/x", ProxyPath),
+            ("http://:3128", NoHost),
+        ] {
+            assert_eq!(proxy(url), Err(problem), "{url}");
+        }
     }
 }

@@ -51,7 +51,7 @@ pub(crate) static FROM_SESSION: Field =
     field("session", Text, Required, "the session to read from");
 pub(crate) static TOPICS: Field = field(
     "topics",
-    Texts,
+    Texts("topic filter"),
     Required,
     "topic filters, for example [\"sensors/#\"]",
 );

@@ -2,13 +2,34 @@
 
 use super::Kind::{Choice, Count, Duration, Flag, Secret, Size, Text};
 use super::Presence::{Default, Optional, Required};
-use super::{Field, Kind, Section, field};
+use super::{Field, Kind, PROXY, STATUS, Section, TLS, WEBSOCKET, field};
 
 pub(crate) static URL: Field = field(
     "url",
-    Text,
+    Kind::OneOrMore("URL"),
     Required,
-    "the broker, for example mqtt://localhost:1883",
+    "the broker, for example mqtts://broker.example.com; or a list of brokers that stand in for one another, the preferred one first",
+);
+pub(crate) static FAIL_BACK: Field = field(
+    "fail_back",
+    Duration {
+        min: "1s",
+        max: "30d",
+    },
+    Optional,
+    "after how long on another broker of the list the preferred one is tried again; without it, a connection stays where it is for as long as it lives",
+);
+pub(crate) static PROTOCOL: Field = field(
+    "protocol",
+    Choice(&[
+        ("5", "MQTT 5"),
+        (
+            "3.1.1",
+            "MQTT 3.1.1, in which a broker cannot refuse a message",
+        ),
+    ]),
+    Default("5"),
+    "what is spoken with the broker",
 );
 pub(crate) static CLIENT_ID: Field = field(
     "client_id",
@@ -150,11 +171,37 @@ pub(crate) static MAX_PACKET_SIZE: Field = field(
     Default("4 MiB"),
     "the largest packet that we take from the broker",
 );
+pub(crate) static ON_QOS_UNAVAILABLE: Field = field(
+    "on_qos_unavailable",
+    Choice(&[
+        ("refuse", "it becomes a dead letter"),
+        (
+            "downgrade",
+            "it is sent with the highest QoS that the broker takes, and counted",
+        ),
+    ]),
+    Default("refuse"),
+    "what becomes of a message whose QoS the broker does not take",
+);
+pub(crate) static ON_RETAIN_UNAVAILABLE: Field = field(
+    "on_retain_unavailable",
+    Choice(&[
+        ("refuse", "it becomes a dead letter"),
+        ("strip", "it is sent without the retain flag, and counted"),
+    ]),
+    Default("refuse"),
+    "what becomes of a retained message where the broker does not retain",
+);
 
 pub(super) static SESSION: Section = Section {
     doc: "One broker, and who we are to it.",
     fields: &[
         &URL,
+        &FAIL_BACK,
+        &PROTOCOL,
+        &TLS,
+        &WEBSOCKET,
+        &PROXY,
         &CLIENT_ID,
         &PUBLISHER_CLIENT_ID,
         &CLIENT_ID_SUFFIX,
@@ -173,6 +220,9 @@ pub(super) static SESSION: Section = Section {
         &SESSION_MAX_IN_FLIGHT,
         &RECEIVE_MAXIMUM,
         &MAX_PACKET_SIZE,
+        &ON_QOS_UNAVAILABLE,
+        &ON_RETAIN_UNAVAILABLE,
+        &STATUS,
     ],
 };
 

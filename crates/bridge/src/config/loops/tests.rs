@@ -47,10 +47,10 @@ fn route(number: usize, source: &str, filters: &[&str], bindings: &[(&str, &str)
 }
 
 /// Three sessions at two brokers: `x` and `z` are at the same.
-fn brokers() -> BTreeMap<Name, String> {
+fn brokers() -> BTreeMap<Name, Vec<String>> {
     [("x", "one"), ("y", "two"), ("z", "one")]
         .into_iter()
-        .map(|(session, broker)| (name(session), broker.to_owned()))
+        .map(|(session, broker)| (name(session), vec![broker.to_owned()]))
         .collect()
 }
 
@@ -68,7 +68,7 @@ fn hops(routes: &[RouteSpec], broker: &str, topic: &Topic, limit: usize) -> usiz
     let mut most = 0;
     for route in routes {
         let takes = route.subscriptions.iter().any(|s| s.filter.matches(topic));
-        if !takes || brokers[&route.source] != broker {
+        if !takes || brokers[&route.source] != [broker] {
             continue;
         }
         for binding in &route.bindings {
@@ -78,7 +78,7 @@ fn hops(routes: &[RouteSpec], broker: &str, topic: &Topic, limit: usize) -> usiz
                 route: &route.name,
             };
             if let Ok(topic) = binding.topic.render(&context) {
-                most = most.max(1 + hops(routes, &brokers[&binding.sink], &topic, limit - 1));
+                most = most.max(1 + hops(routes, &brokers[&binding.sink][0], &topic, limit - 1));
                 if most == limit {
                     return most;
                 }
@@ -86,6 +86,26 @@ fn hops(routes: &[RouteSpec], broker: &str, topic: &Topic, limit: usize) -> usiz
         }
     }
     most
+}
+
+#[test]
+fn brokers_that_stand_in_for_one_another_close_a_loop() {
+    let routes = [
+        route(1, "x", &["a/#"], &[("y", "{topic}")]),
+        route(2, "z", &["a/#"], &[("x", "{topic}")]),
+    ];
+    let routes: Vec<&RouteSpec> = routes.iter().collect();
+    let looped = |y: &[&str], z: &[&str]| {
+        let list = |of: &[&str]| of.iter().map(|&broker| broker.to_owned()).collect();
+        let brokers = [("x", list(&["one"])), ("y", list(y)), ("z", list(z))];
+        let brokers = brokers.map(|(session, list)| (name(session), list));
+        find(&routes, &BTreeMap::from(brokers))
+    };
+    assert_eq!(looped(&["two", "three"], &["four", "five"]), []);
+    let found = looped(&["two", "three"], &["three", "two"]);
+    assert_eq!(found.len(), 1, "{found:?}");
+    let said = found[0].to_string();
+    assert!(said.contains("`a/#` to two or three"), "{said}");
 }
 
 #[test]

@@ -32,22 +32,34 @@ impl Reader<'_> {
 
     /// A list of texts.
     pub(crate) fn texts(&mut self, map: &Map<'_>, field: &Field) -> Vec<Found<Text>> {
-        let Some(entry) = map.entry(field) else {
+        let (Kind::Texts(what) | Kind::OneOrMore(what), Some(entry)) =
+            (field.kind, map.entry(field))
+        else {
             return Vec::new();
         };
         let at = map.value_at(entry);
-        let Value::List(items) = &entry.node.value else {
-            let remedy = match &entry.node.value {
-                Value::Scalar { text, .. } if !entry.node.is_null() => {
-                    Some(format!("write [\"{}\"]", excerpt(text)))
-                }
-                _ => None,
-            };
-            self.wrong_type(&at, "a list", describe(&entry.node), remedy);
-            return Vec::new();
-        };
+        match (&entry.node.value, field.kind) {
+            (Value::List(items), _) => self.items(items, &at, what),
+            (Value::Scalar { .. }, Kind::OneOrMore(_)) => {
+                self.text(map, field).into_iter().collect()
+            }
+            (value, kind) => {
+                let (expected, remedy) = match (value, kind) {
+                    (_, Kind::OneOrMore(_)) => ("a text or a list", None),
+                    (Value::Scalar { text, .. }, _) if !entry.node.is_null() => {
+                        ("a list", Some(format!("write [\"{}\"]", excerpt(text))))
+                    }
+                    _ => ("a list", None),
+                };
+                self.wrong_type(&at, expected, describe(&entry.node), remedy);
+                Vec::new()
+            }
+        }
+    }
+
+    fn items(&mut self, items: &[Node], at: &At, what: &'static str) -> Vec<Found<Text>> {
         if items.is_empty() {
-            self.report(&at, Problem::NothingIn("topic filter"));
+            self.report(at, Problem::NothingIn(what));
         }
         let mut texts = Vec::new();
         for (index, item) in items.iter().enumerate() {
@@ -63,6 +75,43 @@ impl Reader<'_> {
             }
         }
         texts
+    }
+
+    /// Texts by name, each with the place of its name.
+    pub(crate) fn pairs<'n>(
+        &mut self,
+        map: &Map<'n>,
+        field: &Field,
+    ) -> Vec<(Found<&'n str>, Found<Text>)> {
+        let (Kind::Pairs { what, secret }, Some(entry)) = (field.kind, map.entry(field)) else {
+            return Vec::new();
+        };
+        let Some(entries) = self.entries(&entry.node, &map.value_at(entry)) else {
+            return Vec::new();
+        };
+        let parent = map.key(field);
+        if entries.is_empty() {
+            self.report(&parent, Problem::NothingIn(what));
+        }
+        let mut pairs = Vec::new();
+        for entry in entries {
+            let name = Found {
+                value: entry.key.as_str(),
+                at: parent.child(&entry.key, entry.key_span.clone()),
+            };
+            let at = if entry.node.span.is_empty() {
+                name.at.clone()
+            } else {
+                parent.child(&entry.key, entry.node.span.clone())
+            };
+            if let Some(text) = self.node_text(&entry.node, at)
+                && (secret || self.expect_one_line(&text))
+                && self.expect_text(&text, secret)
+            {
+                pairs.push((name, text));
+            }
+        }
+        pairs
     }
 
     fn expect_text(&mut self, found: &Found<Text>, secret: bool) -> bool {
