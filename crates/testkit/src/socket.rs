@@ -54,6 +54,12 @@ impl Socket {
         }
     }
 
+    /// Sends a FIN; what the peer sends can still be read.
+    pub(crate) fn finish(&self) {
+        // It fails on a socket that has ended, which is what was asked for.
+        let _ = rustix::net::shutdown(&self.0.stream, rustix::net::Shutdown::Write);
+    }
+
     /// Closing will send a RST in place of a FIN.
     pub(crate) fn close_with_reset(&self) {
         // It fails on a socket that has ended, which is what was asked for.

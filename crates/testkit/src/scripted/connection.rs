@@ -238,6 +238,13 @@ impl BrokerConnection {
         drop(self);
     }
 
+    /// Ends the connection with a FIN and reads, and records, what the client still sends until it
+    /// closes as well: so whatever it has written is known.
+    pub async fn finish(mut self) {
+        self.socket.finish();
+        self.until_closed().await;
+    }
+
     /// Ends the connection with a RST.
     pub fn reset(self) {
         self.socket.close_with_reset();
