@@ -236,11 +236,25 @@ fn warn_of_orphans(config: &Config, journal: &Journal) {
     }
 }
 
+/// The sessions that are written to.
+fn sinks(config: &Config) -> BTreeSet<&Name> {
+    let routes = config.routes.iter();
+    routes
+        .flat_map(|route| route.bindings.iter().map(|binding| &binding.sink))
+        .collect()
+}
+
 fn start_readers(config: &Config, clock: &Arc<dyn Clock>) -> BTreeMap<Name, Arc<Reader>> {
     let sources: BTreeSet<&Name> = config.routes.iter().map(|route| &route.source).collect();
+    let sinks = sinks(config);
     let reader = |(name, session): (&Name, &bridge_transport::SessionConfig)| {
         let routes = config.routes.iter().filter(|route| route.source == *name);
-        let reader = Reader::start(session.clone(), subscriptions_of(routes), clock.clone());
+        let mut session = session.clone();
+        if sinks.contains(name) {
+            // One connection says whether the session is there: the one that writes.
+            session.status = None;
+        }
+        let reader = Reader::start(session, subscriptions_of(routes), clock.clone());
         (name.clone(), Arc::new(reader))
     };
     let sessions = config.sessions.iter();
@@ -252,11 +266,7 @@ fn start_readers(config: &Config, clock: &Arc<dyn Clock>) -> BTreeMap<Name, Arc<
 
 fn start_writers(config: &Config, clock: &Arc<dyn Clock>) -> BTreeMap<Name, Arc<Writer>> {
     let sources: BTreeSet<&Name> = config.routes.iter().map(|route| &route.source).collect();
-    let sinks: BTreeSet<&Name> = config
-        .routes
-        .iter()
-        .flat_map(|route| route.bindings.iter().map(|binding| &binding.sink))
-        .collect();
+    let sinks = sinks(config);
     let writer = |(name, session): (&Name, &bridge_transport::SessionConfig)| {
         let identity = if sources.contains(name) {
             WriterIdentity::PublisherClientId

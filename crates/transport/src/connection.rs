@@ -10,16 +10,24 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bridge_core::ReasonCode;
-use rumqttc::mqttbytes::v5::{ConnectProperties, Packet};
-use rumqttc::{AckMode, AsyncClient, Broker, ConnectionError, Event, EventLoop, MqttOptions};
+use bridge_core::{Message, ReasonCode};
+use rumqttc::mqttbytes::v5::{
+    ConnectProperties, DisconnectProperties, DisconnectReasonCode, Packet,
+};
+use rumqttc::{
+    AckMode, AsyncClient, Broker, ConnectionError, Event, EventLoop, MqttOptions, PublishNotice,
+    PublishOptions, ValidatedTopic,
+};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::timeout;
 
+use crate::convert::to_wire_qos;
 use crate::guard::{Flush, Guarded, Marker, Rules, Said, Witness};
+use crate::packet::{self, Policies};
+use crate::status::Status;
 use crate::{Password, Protocol, SessionConfig, dial, memory};
 
 pub(crate) use welcome::{Serves, Welcome};
@@ -120,11 +128,15 @@ impl Connection {
         config: &SessionConfig,
         client_id: &str,
         purpose: &Purpose,
+        status: Option<&Status>,
         handler: impl FnOnce(&AsyncClient, Marker, Arc<Witness>) -> H,
     ) -> Result<Self, Ending> {
         let witness = Arc::new(Witness::default());
         let marker = Marker::new(rand::random());
-        let options = options(config, client_id, purpose, &marker, &witness);
+        let mut options = options(config, client_id, purpose, status, &marker, &witness);
+        if let Some(status) = status {
+            options.set_last_will(status.will());
+        }
         let capacity = match purpose {
             Purpose::Write => usize::from(MAX_WINDOW),
             Purpose::Read { .. } => usize::from(config.receive_maximum.get()) + BATCH,
@@ -156,8 +168,16 @@ impl Connection {
         self.driver.ended().await
     }
 
-    /// Says goodbye after what has been handed to the library, and waits for the end.
-    pub(crate) async fn goodbye(mut self) {
+    /// Says `farewell` and then goodbye, after what has been handed to the library, and waits for
+    /// the end.
+    pub(crate) async fn goodbye(mut self, farewell: Option<Message>) {
+        if let Some(mut farewell) = farewell {
+            packet::adapt(&mut farewell, &self.welcome.limits, Policies::LENIENT);
+            if let Some(notice) = try_publish(&self.client, farewell) {
+                // Time that is up, or a refusal: the birth has told about those.
+                let _ = timeout(GOODBYE, notice.wait_async()).await;
+            }
+        }
         // The library sends the first only when nothing is unanswered, the second at once. A
         // connection that has just ended, or that takes neither, is dropped: it is over anyway.
         let in_its_turn = timeout(GOODBYE, async {
@@ -176,11 +196,38 @@ impl Connection {
         }
     }
 
+    /// Goes in order to come again at once: the will stays, for the case that nothing comes of it.
+    pub(crate) async fn go_and_return(self) {
+        let with_will = DisconnectReasonCode::DisconnectWithWillMessage;
+        let properties = DisconnectProperties {
+            session_expiry_interval: None,
+            reason_string: None,
+            user_properties: Vec::new(),
+            server_reference: None,
+        };
+        let said = self
+            .client
+            .disconnect_with_properties(with_will, properties);
+        // In its turn if it is taken in time; the rest of the goodbye sees to the end.
+        let _ = timeout(GOODBYE, said).await;
+        self.goodbye(None).await;
+    }
+
     /// Drops the connection, and ends when nothing of it is left.
     pub(crate) async fn abandon(mut self) {
         self.driver.task.abort();
         self.driver.is_over().await;
     }
+}
+
+/// Hands a message of the session's own to the library: the claim on its answer, or `None` when
+/// the connection has ended.
+pub(crate) fn try_publish(client: &AsyncClient, message: Message) -> Option<PublishNotice> {
+    let options = PublishOptions::new(to_wire_qos(message.qos)).retain(message.retain);
+    let topic = ValidatedTopic::new(message.topic.as_str()).ok()?;
+    client
+        .try_publish_tracked(topic, message.payload, options)
+        .ok()
 }
 
 /// Waits until the broker has closed its side, which says that it has read everything.
@@ -278,6 +325,7 @@ fn options(
     config: &SessionConfig,
     client_id: &str,
     purpose: &Purpose,
+    status: Option<&Status>,
     marker: &Marker,
     witness: &Arc<Witness>,
 ) -> MqttOptions {
@@ -308,6 +356,7 @@ fn options(
     let flush = match purpose {
         Purpose::Write => {
             options.set_clean_start(true);
+            properties.session_expiry_interval = status.and_then(Status::outlives);
             options.set_outgoing_inflight_upper_limit(config.max_in_flight.get().min(MAX_WINDOW));
             Flush::AtOnce
         }

@@ -48,6 +48,7 @@ mod protocol;
 mod reader;
 mod reconnect;
 mod stats;
+mod status;
 mod task;
 mod writer;
 

@@ -11,6 +11,7 @@ use tracing::{error, info, warn};
 use crate::connection::{Ending, Welcome, is_takeover};
 use crate::reconnect::Reconnect;
 use crate::stats::Counters;
+use crate::status::Status;
 use crate::{PORTABLE_CLIENT_ID, SessionConfig};
 
 /// The history of one session's connections.
@@ -27,6 +28,7 @@ pub(crate) struct Lifecycle {
     announced: Option<String>,
     /// What the log was last told about the broker's own terms.
     terms: Terms,
+    status: Option<Status>,
 }
 
 /// What a broker does otherwise than it was asked.
@@ -48,6 +50,7 @@ impl Lifecycle {
     ) -> Self {
         announce_protocol(&config, &client_id, role);
         counters.connected_as(&client_id);
+        let status = Status::new(&config);
         Self {
             reconnect: Reconnect::new(config.backoff),
             config,
@@ -58,7 +61,13 @@ impl Lifecycle {
             epoch: 0,
             announced: None,
             terms: Terms::default(),
+            status,
         }
+    }
+
+    /// What the session says of itself, if anything.
+    pub(crate) const fn status(&self) -> Option<&Status> {
+        self.status.as_ref()
     }
 
     pub(crate) fn client_id(&self) -> &str {
@@ -130,6 +139,18 @@ impl Lifecycle {
     /// No connection came about: how long to wait.
     pub(crate) fn failed(&mut self, ending: &Ending) -> Duration {
         self.counters.connect_failures.add(1);
+        if let (Some(status), Ending::Refused((code, _))) = (&mut self.status, ending)
+            && status.refused(*code)
+        {
+            warn!(
+                event = "will_adapted",
+                session = %self.config.name,
+                broker = %self.config.brokers,
+                reason = %code,
+                "the broker lets nobody in with a last will like that: the session's status goes \
+                 without the retain flag, or with QoS 0, from now on"
+            );
+        }
         let reason = ending.to_string();
         let delay = self.reconnect.ended(self.clock.monotonic(), rand::random());
         if self.announced.as_ref() != Some(&reason) {

@@ -30,6 +30,14 @@ pub(crate) struct Policies {
     pub(crate) retain: RetainUnavailable,
 }
 
+impl Policies {
+    /// Rather less than nothing at all.
+    pub(crate) const LENIENT: Self = Self {
+        qos: QosUnavailable::Downgrade,
+        retain: RetainUnavailable::Strip,
+    };
+}
+
 /// What a message has given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct GivenUp {

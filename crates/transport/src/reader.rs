@@ -5,6 +5,7 @@
 //! on the connection on which they came.
 
 mod acks;
+mod announcing;
 mod inbox;
 mod receiving;
 mod subscribing;
@@ -21,10 +22,12 @@ use crate::connection::{Connection, Ending, Purpose};
 use crate::lifecycle::Lifecycle;
 use crate::link::Seen;
 use crate::stats::Counters;
+use crate::status::Status;
 use crate::task::SessionTask;
 use crate::{SessionConfig, SessionKind, SessionStats};
 
 use acks::{Acks, Releasing};
+use announcing::Birth;
 use inbox::Inbox;
 use receiving::Receiving;
 use subscribing::Standing;
@@ -219,16 +222,23 @@ async fn connect_and_serve(
                 keep: shared.keep(),
                 releasing: shared.releasing.all(),
             };
-            Connection::open(&shared.config, &client_id, &purpose, |client, marker, _| {
-                let acks = Acks::new(
-                    Box::new(client.clone()),
-                    Arc::clone(&shared.releasing),
-                    Arc::clone(&shared.counters),
-                    Arc::clone(&left),
-                );
-                let acks = owed.get_or_init(|| Arc::new(acks));
-                Receiving::new(Arc::clone(shared), Arc::clone(acks), marker, first)
-            })
+            let status = lifecycle.status();
+            Connection::open(
+                &shared.config,
+                &client_id,
+                &purpose,
+                status,
+                |client, marker, _| {
+                    let acks = Acks::new(
+                        Box::new(client.clone()),
+                        Arc::clone(&shared.releasing),
+                        Arc::clone(&shared.counters),
+                        Arc::clone(&left),
+                    );
+                    let acks = owed.get_or_init(|| Arc::new(acks));
+                    Receiving::new(Arc::clone(shared), Arc::clone(acks), marker, first)
+                },
+            )
             .await
         };
         let opened = tokio::select! {
@@ -238,7 +248,8 @@ async fn connect_and_serve(
         let delay = match opened {
             Ok(connection) => {
                 lifecycle.connected(&connection.welcome);
-                let ending = serve(shared, connection, &left, owed.get(), cancel).await;
+                let status = lifecycle.status();
+                let ending = serve(shared, connection, status, &left, owed.get(), cancel).await;
                 lifecycle.ended(&ending)
             }
             Err(ending) => lifecycle.failed(&ending),
@@ -254,12 +265,15 @@ async fn connect_and_serve(
 async fn serve(
     shared: &Arc<Shared>,
     mut connection: Connection,
+    status: Option<&Status>,
     left: &Notify,
     owed: Option<&Arc<Acks>>,
     cancel: &CancellationToken,
 ) -> Ending {
     let client = connection.client.clone();
     let serves = connection.welcome.serves;
+    // Handed to the library now, so that nothing is published before it.
+    let birth = status.map(|status| Birth::say(&connection, status));
     let again = async {
         let not_before = Instant::now() + shared.tuning.leave_pacing;
         left.notified().await;
@@ -275,14 +289,21 @@ async fn serve(
             connection.abandon().await;
             ending
         }
+        ending = announcing::keep_announced(shared, &client, birth) => {
+            connection.abandon().await;
+            ending
+        }
         () = again => {
             handed_over(owed).await;
-            connection.goodbye().await;
+            match status {
+                Some(status) if status.outlives().is_some() => connection.go_and_return().await,
+                status => connection.goodbye(status.map(Status::offline)).await,
+            }
             Ending::Closed
         }
         () = cancel.cancelled() => {
             handed_over(owed).await;
-            connection.goodbye().await;
+            connection.goodbye(status.map(Status::offline)).await;
             Ending::Closed
         }
     }

@@ -12,13 +12,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bridge_core::{Admitted, BoxFuture, Clock, Link, NotAdmitted, Outgoing, Sink};
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::{Connection, Ending, Purpose};
 use crate::lifecycle::Lifecycle;
 use crate::link::LinkState;
 use crate::stats::Counters;
+use crate::status::{ONCE_MORE, Status};
 use crate::task::SessionTask;
 use crate::{SessionConfig, SessionStats};
 
@@ -148,6 +149,7 @@ async fn run(shared: Arc<Shared>, mut lifecycle: Lifecycle, cancel: Cancellation
             &shared.config,
             &client_id,
             &Purpose::Write,
+            lifecycle.status(),
             |client, marker, witness| {
                 Publishing::new(
                     lifecycle.next_epoch(),
@@ -161,6 +163,7 @@ async fn run(shared: Arc<Shared>, mut lifecycle: Lifecycle, cancel: Cancellation
                         Arc::clone(&shared.counters),
                         Arc::clone(&shared.config),
                     ),
+                    lifecycle.status().map(Status::online),
                 )
             },
         );
@@ -171,7 +174,10 @@ async fn run(shared: Arc<Shared>, mut lifecycle: Lifecycle, cancel: Cancellation
         let delay = match opened {
             Ok(connection) => {
                 lifecycle.connected(&connection.welcome);
-                let ending = serve(&shared, connection, &in_flight, &cancel).await;
+                let ending = {
+                    let status = lifecycle.status();
+                    serve(&shared, connection, &in_flight, status, &cancel).await
+                };
                 lifecycle.ended(&ending)
             }
             Err(ending) => lifecycle.failed(&ending),
@@ -188,6 +194,7 @@ async fn serve(
     shared: &Shared,
     mut connection: Connection,
     in_flight: &InFlight,
+    status: Option<&Status>,
     cancel: &CancellationToken,
 ) -> Ending {
     let live = shared.live();
@@ -195,6 +202,7 @@ async fn serve(
     let (shortest, longest) = (Duration::from_millis(10), Duration::from_secs(5));
     let mut watch = interval((patience / 4).clamp(shortest, longest));
     watch.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut once_more = status.map(|status| (Instant::now() + ONCE_MORE, status.online()));
     let ending = loop {
         tokio::select! {
             ending = connection.ended() => {
@@ -206,10 +214,15 @@ async fn serve(
                     // Whether all is answered or time is up: what is not, ends unanswered.
                     let _ = timeout(patience.min(LAST_ANSWERS), live.answered()).await;
                 }
-                connection.goodbye().await;
+                connection.goodbye(status.map(Status::offline)).await;
                 break Ending::Closed;
             }
             _ = watch.tick() => {
+                if let Some((_, birth)) = once_more.take_if(|(at, _)| *at <= Instant::now())
+                    && let Some(live) = &live
+                {
+                    live.announce(birth);
+                }
                 if in_flight.oldest().is_some_and(|waited| waited > patience) {
                     shared.counters.answer_timeouts.add(1);
                     connection.abandon().await;

@@ -12,8 +12,8 @@ use bridge_core::{
 };
 use rumqttc::mqttbytes::v5::Packet;
 use rumqttc::{
-    AsyncClient, ClientError, Event, Outgoing, PublishNoticeError, PublishOptions, PublishResult,
-    ValidatedTopic,
+    AsyncClient, ClientError, Event, Outgoing, PublishNotice, PublishNoticeError, PublishOptions,
+    PublishResult, ValidatedTopic,
 };
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -165,6 +165,52 @@ impl Live {
         message: Message,
         place: OwnedSemaphorePermit,
     ) -> Result<Admitted, NotAdmitted> {
+        let (number, notice) = self.send(message)?;
+        self.counters.admitted.add(1);
+        Ok(Box::pin(Ticket {
+            number,
+            notice: Some(Box::pin(notice.wait_async())),
+            place: Some(place),
+            live: self,
+        }))
+    }
+
+    /// Says what the session says of itself, in its turn. It takes a place in the window, and is
+    /// none of the messages that are counted.
+    pub(super) fn announce(self: &Arc<Self>, mut status: Message) {
+        let live = Arc::clone(self);
+        let Some(limits) = self.limits.get() else {
+            return;
+        };
+        packet::adapt(&mut status, limits, Policies::LENIENT);
+        // Right after the CONNACK there is a place: nobody else has been let in yet.
+        let at_once = Arc::clone(&self.window).try_acquire_owned().ok();
+        let said_now = at_once.map(|place| (place, self.send(status.clone())));
+        let said = async move {
+            let (place, sent) = match said_now {
+                Some(said) => said,
+                None => match Arc::clone(&live.window).acquire_owned().await {
+                    Ok(place) if !live.closing.load(Ordering::Acquire) => {
+                        (place, live.send(status))
+                    }
+                    // The connection is over, or about to be: there is another thing to say.
+                    _ => return,
+                },
+            };
+            let heard = match sent {
+                Ok((_, notice)) => live.heard(notice.wait_async().await),
+                Err(_) => None,
+            };
+            drop(place);
+            if let Some((code, reason_string)) = heard.filter(|(code, _)| code.is_refusal()) {
+                live.config.status_refused(code, reason_string.as_deref());
+            }
+        };
+        self.abandoned.spawn_on(said, &self.runtime);
+    }
+
+    /// Gives a message to the library: its number, and the claim on its answer.
+    fn send(&self, message: Message) -> Result<(u64, PublishNotice), NotAdmitted> {
         let topic = ValidatedTopic::new(message.topic.as_str())
             .map_err(|_| NotAdmitted::Refused(LocalRefusal::TopicInvalid))?;
         let mut options = PublishOptions::new(to_wire_qos(message.qos)).retain(message.retain);
@@ -173,22 +219,13 @@ impl Live {
         }
         // Number and place in the library's channel are taken together, so that the number says
         // how many PUBLISH packets go before this one.
-        let (number, notice) = {
-            let mut admission = self.admission();
-            let client = admission.client.as_ref().ok_or(NotAdmitted::LinkDown)?;
-            let notice = client
-                .try_publish_tracked(topic, message.payload, options)
-                .map_err(|error| not_admitted(&error))?;
-            admission.count += 1;
-            (admission.count, notice)
-        };
-        self.counters.admitted.add(1);
-        Ok(Box::pin(Ticket {
-            number,
-            notice: Some(Box::pin(notice.wait_async())),
-            place: Some(place),
-            live: self,
-        }))
+        let mut admission = self.admission();
+        let client = admission.client.as_ref().ok_or(NotAdmitted::LinkDown)?;
+        let notice = client
+            .try_publish_tracked(topic, message.payload, options)
+            .map_err(|error| not_admitted(&error))?;
+        admission.count += 1;
+        Ok((admission.count, notice))
     }
 
     /// Takes nothing more, and ends when all that was admitted has been answered.
@@ -206,17 +243,27 @@ impl Live {
     }
 
     fn answer(&self, number: u64, result: Result<PublishResult, PublishNoticeError>) -> Answer {
-        let unanswered = || {
+        let Some((code, reason_string)) = self.heard(result) else {
             self.counters.unanswered.add(1);
-            Answer::Unanswered(if self.witness.publishes_begun() >= number {
+            return Answer::Unanswered(if self.witness.publishes_begun() >= number {
                 Unanswered::MayHaveBeenSent
             } else {
                 Unanswered::NeverSent
-            })
+            });
         };
-        let (code, reason_string) = match result {
+        self.counters.answered.add(1);
+        self.counters.refused.add(u64::from(code.is_refusal()));
+        Answer::Answered {
+            code,
+            reason_string,
+        }
+    }
+
+    /// What the broker said; `None` when it said nothing.
+    fn heard(&self, result: Result<PublishResult, PublishNoticeError>) -> Option<Said> {
+        Some(match result {
             // After a failed write the guard only pretends.
-            Ok(PublishResult::Qos0Flushed) if self.witness.write_failed() => return unanswered(),
+            Ok(PublishResult::Qos0Flushed) if self.witness.write_failed() => return None,
             Ok(PublishResult::Qos0Flushed) => (ReasonCode::SUCCESS, None),
             Ok(PublishResult::Qos1(ack)) => {
                 let said = ack.properties.map(|p| (p.user_properties, p.reason_string));
@@ -230,14 +277,8 @@ impl Live {
                 let said = ack.properties.map(|p| (p.user_properties, p.reason_string));
                 self.said(ack.reason as u8, said.unwrap_or_default())
             }
-            Err(_) => return unanswered(),
-        };
-        self.counters.answered.add(1);
-        self.counters.refused.add(u64::from(code.is_refusal()));
-        Answer::Answered {
-            code,
-            reason_string,
-        }
+            Err(_) => return None,
+        })
     }
 
     fn said(
@@ -311,6 +352,7 @@ pub(super) struct Publishing {
     current: Arc<Mutex<Option<Arc<Live>>>>,
     in_flight: Arc<InFlight>,
     live: Arc<Live>,
+    birth: Option<Message>,
 }
 
 impl Publishing {
@@ -320,6 +362,7 @@ impl Publishing {
         current: Arc<Mutex<Option<Arc<Live>>>>,
         in_flight: Arc<InFlight>,
         live: Live,
+        birth: Option<Message>,
     ) -> Self {
         Self {
             epoch,
@@ -327,6 +370,7 @@ impl Publishing {
             current,
             in_flight,
             live: Arc::new(live),
+            birth,
         }
     }
 }
@@ -334,6 +378,9 @@ impl Publishing {
 impl Handler for Publishing {
     fn connected(&mut self, welcome: &Welcome) {
         self.live.welcomed(welcome.limits);
+        if let Some(birth) = self.birth.take() {
+            self.live.announce(birth);
+        }
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         *current = Some(Arc::clone(&self.live));
         drop(current);

@@ -24,6 +24,7 @@ mod row_07_acknowledgements;
 mod row_08_silent_peers;
 mod row_09_order;
 mod row_10_shutdown;
+mod status;
 mod subscriptions;
 mod terms;
 mod version_311;
