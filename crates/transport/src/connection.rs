@@ -7,8 +7,9 @@
 mod welcome;
 
 use std::future::Future;
-use std::sync::Arc;
-use std::time::Duration;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use bridge_core::{Message, ReasonCode};
 use rumqttc::mqttbytes::v5::{
@@ -18,17 +19,18 @@ use rumqttc::{
     AckMode, AsyncClient, Broker, ConnectionError, Event, EventLoop, MqttOptions, PublishNotice,
     PublishOptions, ValidatedTopic,
 };
-use tokio::io::AsyncReadExt;
-use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::timeout;
 
+use crate::approach::{Approach, Way};
 use crate::convert::to_wire_qos;
+use crate::dial::DialError;
 use crate::guard::{Flush, Guarded, Marker, Rules, Said, Witness};
+use crate::keys::KeyError;
 use crate::packet::{self, Policies};
 use crate::status::Status;
-use crate::{Password, Protocol, SessionConfig, dial, memory};
+use crate::{Protocol, SessionConfig, memory};
 
 pub(crate) use welcome::{Serves, Welcome};
 
@@ -86,6 +88,12 @@ pub(crate) enum Ending {
         /// The other one, where it named it.
         to: Option<String>,
     },
+    /// There is no way to the broker.
+    #[error(transparent)]
+    Unreachable(#[from] DialError),
+    /// What we prove ourselves with is not there.
+    #[error(transparent)]
+    Keys(#[from] KeyError),
     /// The network, or the protocol.
     #[error("{0}")]
     Failed(#[from] ConnectionError),
@@ -126,14 +134,19 @@ impl Connection {
     /// `handler` is made from what the connection is known by, before anything is sent.
     pub(crate) async fn open<H: Handler>(
         config: &SessionConfig,
+        approach: &mut Approach,
         client_id: &str,
         purpose: &Purpose,
         status: Option<&Status>,
         handler: impl FnOnce(&AsyncClient, Marker, Arc<Witness>) -> H,
     ) -> Result<Self, Ending> {
+        let began = Instant::now();
+        let way = approach.open().await?;
         let witness = Arc::new(Witness::default());
+        witness.hold(way.stream.hold().map_err(ConnectionError::Io)?);
         let marker = Marker::new(rand::random());
-        let mut options = options(config, client_id, purpose, status, &marker, &witness);
+        let mut options = options(config, client_id, purpose, way, status, &marker, &witness);
+        options.set_connect_timeout(config.connect_timeout.saturating_sub(began.elapsed()));
         if let Some(status) = status {
             options.set_last_will(status.will());
         }
@@ -192,7 +205,9 @@ impl Connection {
         let socket = self.driver.witness.let_go();
         self.abandon().await;
         if let Some(socket) = socket {
-            heard_out(socket).await;
+            // An error says that it is over as well as the end does; a broker that goes on
+            // sending is not listened to for ever.
+            let _ = timeout(GOODBYE, socket.heard_out()).await;
         }
     }
 
@@ -228,22 +243,6 @@ pub(crate) fn try_publish(client: &AsyncClient, message: Message) -> Option<Publ
     client
         .try_publish_tracked(topic, message.payload, options)
         .ok()
-}
-
-/// Waits until the broker has closed its side, which says that it has read everything.
-///
-/// A socket that is closed while something in it is unread is reset, and a broker that is reset
-/// forgets what it has not read: acknowledgements, and the goodbye.
-async fn heard_out(socket: std::net::TcpStream) {
-    // An error says that it is over as well as the end does; a broker that goes on sending is
-    // not listened to for ever.
-    let _ = timeout(GOODBYE, async {
-        let mut socket = TcpStream::from_std(socket)?;
-        let mut unread = vec![0; 64 * 1024];
-        while socket.read(&mut unread).await? > 0 {}
-        std::io::Result::Ok(())
-    })
-    .await;
 }
 
 /// The task that polls. Dropped, it takes the event loop with it.
@@ -325,26 +324,26 @@ fn options(
     config: &SessionConfig,
     client_id: &str,
     purpose: &Purpose,
+    way: Way,
     status: Option<&Status>,
     marker: &Marker,
     witness: &Arc<Witness>,
 ) -> MqttOptions {
-    // The connector alone decides where to; the library is told nothing that it could misread.
+    // The stream is there already; the library is told nothing that it could misread.
     let broker = Broker::tcp("broker", 1883);
     let mut options = MqttOptions::new(client_id, broker);
     let keep_alive = u16::try_from(config.keep_alive.as_secs()).unwrap_or(u16::MAX);
     options
         .set_keep_alive(keep_alive.max(1))
-        .set_connect_timeout(config.connect_timeout)
         .set_max_request_batch(BATCH)
         .set_read_batch_size(BATCH);
     if let Some(credentials) = &config.credentials {
-        match &credentials.password {
-            Some(Password::Text(password)) => options.set_credentials(
-                credentials.username.clone(),
-                password.expose().as_bytes().to_vec(),
-            ),
-            Some(Password::File(_)) | None => options.set_username(credentials.username.clone()),
+        let username = credentials.username.clone();
+        match &way.keys.password {
+            Some(password) => {
+                options.set_credentials(username, password.expose().as_bytes().to_vec())
+            }
+            None => options.set_username(username),
         };
     }
     let mut properties = ConnectProperties::new();
@@ -380,17 +379,12 @@ fn options(
         write_timeout: config.write_timeout,
         flush,
     };
-    let (endpoint, within) = (config.brokers.first.clone(), config.connect_timeout);
-    let (marker, witness) = (marker.clone(), Arc::clone(witness));
+    let guarded = Guarded::new(way.stream, rules, marker.clone(), Arc::clone(witness));
+    // The loop is made for one connection, and so is what it connects by.
+    let once = Arc::new(Mutex::new(Some(guarded)));
     options.set_socket_connector(move |_, _| {
-        let (endpoint, rules) = (endpoint.clone(), rules.clone());
-        let (marker, witness) = (marker.clone(), Arc::clone(&witness));
-        async move {
-            let stream = dial::connect(&endpoint, within).await?.into_std()?;
-            witness.hold(stream.try_clone()?);
-            let stream = TcpStream::from_std(stream)?;
-            Ok(Guarded::new(stream, rules, marker, witness))
-        }
+        let guarded = once.lock().unwrap_or_else(PoisonError::into_inner).take();
+        std::future::ready(guarded.ok_or_else(|| io::ErrorKind::NotConnected.into()))
     });
     options
 }

@@ -1,101 +1,106 @@
-//! From an address to a connected socket.
+//! From an endpoint to a stream of MQTT bytes: socket, proxy, TLS and WebSocket, in this order.
+//!
+//! The client library is told "plain TCP" and given the finished stream: what it sees, and what
+//! the guard below it sees, is MQTT whatever lies beneath.
 
-use std::io;
-use std::net::SocketAddr;
+mod deadline;
+mod fault;
+mod proxy;
+mod socket;
+mod stream;
+mod tcp;
+mod tls;
+mod websocket;
+
 use std::time::Duration;
 
-use tokio::net::{TcpStream, lookup_host};
-use tokio::time::timeout;
+use crate::keys::Keys;
+use crate::{Endpoint, Place};
 
-use crate::{Address, Endpoint, Place};
+use deadline::Deadline;
+use socket::Socket;
+
+pub(crate) use fault::{DialError, Fault};
+pub(crate) use socket::Held;
+pub(crate) use stream::Stream;
+
+/// What a connection is dialled on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Terms {
+    /// How long it may take in all.
+    pub(crate) within: Duration,
+    /// How long a write may be stalled by a peer that does not read.
+    pub(crate) write_timeout: Duration,
+    /// The largest MQTT packet that is taken.
+    pub(crate) max_packet_size: u32,
+}
 
 /// Opens one way to a broker.
-pub(crate) async fn connect(endpoint: &Endpoint, within: Duration) -> io::Result<TcpStream> {
-    match endpoint {
-        Endpoint {
-            place: Place::Tcp(address),
-            tls: None,
-            websocket: None,
-            proxy: None,
-        } => tcp(address, within).await,
-        _ => Err(io::ErrorKind::Unsupported.into()),
-    }
+pub(crate) async fn connect(
+    endpoint: &Endpoint,
+    keys: &Keys,
+    terms: Terms,
+) -> Result<Stream, DialError> {
+    open(endpoint, keys, terms)
+        .await
+        .map_err(|fault| DialError::new(endpoint, fault))
 }
 
-/// Resolves the name anew and connects to the first of its addresses that answers.
-///
-/// `within` is shared out among the addresses, so that one that swallows packets leaves time for
-/// the others.
-async fn tcp(address: &Address, within: Duration) -> io::Result<TcpStream> {
-    let found = resolve(&address.host, address.port).await?;
-    let share = within / u32::try_from(found.len().max(1)).unwrap_or(1);
-    let mut last = None;
-    for socket_address in found {
-        match timeout(share, TcpStream::connect(socket_address)).await {
-            Ok(Ok(stream)) => {
-                // Off by default; an acknowledgement must not wait for the next packet.
-                stream.set_nodelay(true)?;
-                return Ok(stream);
-            }
-            Ok(Err(error)) => last = Some(error),
-            Err(_) => last = Some(io::ErrorKind::TimedOut.into()),
+async fn open(endpoint: &Endpoint, keys: &Keys, terms: Terms) -> Result<Stream, Fault> {
+    let deadline = Deadline::after(terms.within);
+    let socket = reach(endpoint, keys, terms, &deadline).await?;
+    let stream = match (&endpoint.tls, &keys.tls) {
+        (None, _) => Stream::plain(socket),
+        (Some(tls), Some(config)) => {
+            let name = tls::server_name(endpoint, tls)?;
+            let shaking = tls::encrypt(socket, name, config.clone());
+            Stream::encrypted(deadline.run("shaking hands by TLS", shaking).await?)
         }
-    }
-    Err(last
-        .unwrap_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the host name has no address")))
+        // Keys are made of the same endpoint.
+        (Some(_), None) => return Err(Fault::NoTlsKeys),
+    };
+    let Some(websocket) = &endpoint.websocket else {
+        return Ok(stream);
+    };
+    let request = websocket::request(endpoint, websocket)?;
+    let opening = stream.within_websocket(request, terms.max_packet_size);
+    deadline.run("opening the WebSocket", opening).await
 }
 
-async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-    match (lookup_host((host, port)).await, host.strip_suffix('.')) {
-        (Ok(found), _) => Ok(found.collect()),
-        // A trailing dot says that the name is complete. Name servers know that, the system's
-        // own table of hosts does not.
-        (Err(_), Some(host)) => Ok(lookup_host((host, port)).await?.collect()),
-        (Err(error), None) => Err(error),
+/// The socket that leads to the broker, by way of the proxy if there is one.
+async fn reach(
+    endpoint: &Endpoint,
+    keys: &Keys,
+    terms: Terms,
+    deadline: &Deadline,
+) -> Result<Socket, Fault> {
+    match (&endpoint.place, &endpoint.proxy) {
+        (Place::Tcp(address), None) => {
+            let stream = tcp::connect(address, deadline, tcp::resolve).await?;
+            Ok(Socket::tcp(stream, terms.write_timeout))
+        }
+        (Place::Tcp(address), Some(proxy)) => {
+            let stream = tcp::connect(&proxy.address, deadline, tcp::resolve)
+                .await
+                .map_err(|fault| Fault::ProxyUnreachable(Box::new(fault)))?;
+            let mut socket = Socket::tcp(stream, terms.write_timeout);
+            let credentials = proxy.credentials.as_ref().map(|(name, _)| {
+                let password = keys.proxy_password.as_ref();
+                (
+                    name.as_str(),
+                    password.map_or("", |password| password.expose()),
+                )
+            });
+            let tunnel = proxy::tunnel(&mut socket, address, credentials);
+            deadline.run("waiting for the proxy", tunnel).await?;
+            Ok(socket)
+        }
+        (Place::Unix(path), _) => {
+            let connecting = Socket::unix(path, terms.write_timeout);
+            deadline.run("connecting", connecting).await
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use tokio::net::TcpListener;
-
-    const SECOND: Duration = Duration::from_secs(1);
-
-    #[tokio::test]
-    async fn names_numbers_and_trailing_dots_lead_to_a_socket() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        for host in ["127.0.0.1", "localhost", "localhost."] {
-            let address = Address {
-                host: host.to_owned(),
-                port,
-            };
-            // `localhost` may have an IPv6 address as well, on which nobody listens.
-            let stream = tcp(&address, SECOND * 10).await.expect(host);
-            assert!(stream.nodelay().unwrap());
-        }
-    }
-
-    #[tokio::test]
-    async fn an_ipv6_address_has_no_brackets() {
-        // A machine without IPv6 has nothing to show here.
-        let Ok(listener) = TcpListener::bind("[::1]:0").await else {
-            return;
-        };
-        let address = Address {
-            host: "::1".to_owned(),
-            port: listener.local_addr().unwrap().port(),
-        };
-        tcp(&address, SECOND * 10).await.unwrap();
-    }
-
-    #[tokio::test]
-    async fn a_name_that_does_not_exist_is_an_error() {
-        let address = Address {
-            host: "no-such-host.invalid".to_owned(),
-            port: 1883,
-        };
-        assert!(tcp(&address, SECOND).await.is_err());
-    }
-}
+mod tests;

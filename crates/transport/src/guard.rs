@@ -83,6 +83,8 @@ pub(crate) struct Guarded<S> {
     written: Outgoing,
     /// Something waits that must not wait until the library is idle.
     urgent: bool,
+    /// What was written may still lie in a layer below.
+    unflushed: bool,
     stalled: Option<Pin<Box<Sleep>>>,
     broken: Option<Broken>,
 }
@@ -112,6 +114,7 @@ impl<S> Guarded<S> {
             waiting: BytesMut::new(),
             written: Outgoing::default(),
             urgent: false,
+            unflushed: false,
             stalled: None,
             broken: None,
         }
@@ -181,6 +184,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guarded<S> {
         }
     }
 
+    /// Lets what was written reach the socket; an error is noted.
+    fn flush_through(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match ready!(Pin::new(&mut self.inner).poll_flush(cx)) {
+            Ok(()) => self.unflushed = false,
+            Err(error) => self.fail(error),
+        }
+        Poll::Ready(())
+    }
+
     /// Writes what waits.
     fn push(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while !self.waiting.is_empty() {
@@ -193,6 +205,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guarded<S> {
             let written = ready!(written).min(self.waiting.len());
             let gone = self.waiting.split_to(written);
             self.note_written(&gone);
+            self.unflushed = true;
         }
         self.urgent = false;
         Poll::Ready(())
@@ -206,9 +219,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guarded<S> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if this.broken.is_none() {
-            // Whether it is pending or done: reading does not wait for it.
-            let _ = this.push(cx);
+        // Whether it is pending or done: reading does not wait for it.
+        if this.broken.is_none() && this.push(cx).is_ready() && this.unflushed {
+            let _ = this.flush_through(cx);
         }
         loop {
             let cleared = this.screen.cleared();
@@ -225,6 +238,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guarded<S> {
             let room = this.screen.buffer(READ_ROOM);
             let read = poll_read_buf(Pin::new(&mut this.inner), cx, room);
             match (read, &mut this.broken) {
+                // What TLS or the broker said last tells more than that it no longer listens.
+                (Poll::Ready(Err(error)), Some(_))
+                    if error.kind() == io::ErrorKind::InvalidData =>
+                {
+                    return Poll::Ready(Err(error));
+                }
                 (Poll::Ready(Ok(0) | Err(_)), Some(broken)) => {
                     return Poll::Ready(Err(copy(&broken.error)));
                 }
@@ -272,10 +291,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
             return Poll::Ready(Ok(()));
         }
         ready!(this.push(cx));
-        if this.broken.is_some() {
-            return Poll::Ready(Ok(()));
+        if this.broken.is_none() {
+            ready!(this.flush_through(cx));
         }
-        Pin::new(&mut this.inner).poll_flush(cx)
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

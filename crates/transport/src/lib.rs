@@ -35,11 +35,13 @@
 //! # }
 //! ```
 
+mod approach;
 mod config;
 mod connection;
 mod convert;
 mod dial;
 mod guard;
+mod keys;
 mod lifecycle;
 mod link;
 mod memory;

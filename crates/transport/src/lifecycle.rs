@@ -12,7 +12,7 @@ use crate::connection::{Ending, Welcome, is_takeover};
 use crate::reconnect::Reconnect;
 use crate::stats::Counters;
 use crate::status::Status;
-use crate::{PORTABLE_CLIENT_ID, SessionConfig};
+use crate::{Endpoint, PORTABLE_CLIENT_ID, SessionConfig};
 
 /// The history of one session's connections.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ impl Lifecycle {
     }
 
     /// A connection stands.
-    pub(crate) fn connected(&mut self, welcome: &Welcome) {
+    pub(crate) fn connected(&mut self, broker: &Endpoint, welcome: &Welcome) {
         self.epoch += 1;
         self.reconnect.connected(self.clock.monotonic());
         self.counters.connects.add(1);
@@ -91,7 +91,7 @@ impl Lifecycle {
             session = %self.config.name,
             role = self.role,
             client_id = self.client_id,
-            broker = %self.config.brokers,
+            %broker,
             epoch = self.epoch,
             resumed = welcome.session_present,
             window = welcome.limits.window,
@@ -99,11 +99,11 @@ impl Lifecycle {
             reason_string = welcome.reason_string,
             "connected to the broker"
         );
-        self.announce_terms(welcome);
+        self.announce_terms(broker, welcome);
     }
 
     /// What the broker does otherwise than it was asked, told once as long as it stays so.
-    fn announce_terms(&mut self, welcome: &Welcome) {
+    fn announce_terms(&mut self, broker: &Endpoint, welcome: &Welcome) {
         let terms = Terms {
             keep_alive: welcome
                 .keep_alive
@@ -127,7 +127,7 @@ impl Lifecycle {
             event = "session_terms",
             session = %self.config.name,
             role = self.role,
-            broker = %self.config.brokers,
+            %broker,
             keep_alive_s = self.terms.keep_alive.map(|other| other.as_secs()),
             session_expiry_s = self.terms.session_expiry,
             assigned_client_id = self.terms.client_id,
@@ -137,7 +137,7 @@ impl Lifecycle {
     }
 
     /// No connection came about: how long to wait.
-    pub(crate) fn failed(&mut self, ending: &Ending) -> Duration {
+    pub(crate) fn failed(&mut self, broker: &Endpoint, ending: &Ending) -> Duration {
         self.counters.connect_failures.add(1);
         if let (Some(status), Ending::Refused((code, _))) = (&mut self.status, ending)
             && status.refused(*code)
@@ -145,7 +145,7 @@ impl Lifecycle {
             warn!(
                 event = "will_adapted",
                 session = %self.config.name,
-                broker = %self.config.brokers,
+                %broker,
                 reason = %code,
                 "the broker lets nobody in with a last will like that: the session's status goes \
                  without the retain flag, or with QoS 0, from now on"
@@ -154,13 +154,13 @@ impl Lifecycle {
         let reason = ending.to_string();
         let delay = self.reconnect.ended(self.clock.monotonic(), rand::random());
         if self.announced.as_ref() != Some(&reason) {
-            self.announce_redirect(ending);
+            self.announce_redirect(broker, ending);
             warn!(
                 event = "session_connect_failed",
                 session = %self.config.name,
                 role = self.role,
                 client_id = self.client_id,
-                broker = %self.config.brokers,
+                %broker,
                 reason,
                 "cannot connect to the broker; trying on, and silent until something changes"
             );
@@ -170,7 +170,7 @@ impl Lifecycle {
     }
 
     /// The connection has ended: how long to wait.
-    pub(crate) fn ended(&mut self, ending: &Ending) -> Duration {
+    pub(crate) fn ended(&mut self, broker: &Endpoint, ending: &Ending) -> Duration {
         self.counters.connected.store(false, Ordering::Relaxed);
         if matches!(ending, Ending::Closed) {
             self.reconnect.ended_by_us();
@@ -185,7 +185,7 @@ impl Lifecycle {
         }
         self.counters.connection_losses.add(1);
         let delay = self.reconnect.ended(self.clock.monotonic(), rand::random());
-        self.announce_redirect(ending);
+        self.announce_redirect(broker, ending);
         let name = &self.config.name;
         if is_takeover(ending) {
             self.counters.takeovers.add(1);
@@ -194,7 +194,7 @@ impl Lifecycle {
                 session = %name,
                 role = self.role,
                 client_id = self.client_id,
-                broker = %self.config.brokers,
+                %broker,
                 epoch = self.epoch,
                 "another client connected with this client id: give each its own"
             );
@@ -204,7 +204,7 @@ impl Lifecycle {
                 session = %name,
                 role = self.role,
                 client_id = self.client_id,
-                broker = %self.config.brokers,
+                %broker,
                 epoch = self.epoch,
                 reason = %ending,
                 "lost the connection to the broker"
@@ -215,13 +215,13 @@ impl Lifecycle {
 
     /// MQTT 5 §4.11. It is not followed: our credentials are for the brokers that the
     /// configuration names.
-    fn announce_redirect(&self, ending: &Ending) {
+    fn announce_redirect(&self, broker: &Endpoint, ending: &Ending) {
         if let Ending::Redirected { to, .. } = ending {
             error!(
                 event = "session_redirected",
                 session = %self.config.name,
                 role = self.role,
-                broker = %self.config.brokers,
+                %broker,
                 server_reference = to,
                 reason = %ending,
                 "the broker sends us to another one, and the bridge does not go where its \

@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::approach::Approach;
 use crate::connection::{Connection, Ending, Purpose};
 use crate::lifecycle::Lifecycle;
 use crate::link::Seen;
@@ -212,6 +213,11 @@ async fn connect_and_serve(
 ) {
     let client_id = lifecycle.client_id().to_owned();
     let room = usize::from(shared.config.receive_maximum.get());
+    let mut approach = Approach::new(
+        Arc::clone(&shared.config),
+        "reader",
+        Arc::clone(&shared.counters),
+    );
     loop {
         let first = lifecycle.next_epoch() == 1;
         let left = Arc::new(Notify::new());
@@ -225,6 +231,7 @@ async fn connect_and_serve(
             let status = lifecycle.status();
             Connection::open(
                 &shared.config,
+                &mut approach,
                 &client_id,
                 &purpose,
                 status,
@@ -247,12 +254,12 @@ async fn connect_and_serve(
         };
         let delay = match opened {
             Ok(connection) => {
-                lifecycle.connected(&connection.welcome);
+                lifecycle.connected(approach.endpoint(), &connection.welcome);
                 let status = lifecycle.status();
                 let ending = serve(shared, connection, status, &left, owed.get(), cancel).await;
-                lifecycle.ended(&ending)
+                lifecycle.ended(approach.endpoint(), &ending)
             }
-            Err(ending) => lifecycle.failed(&ending),
+            Err(ending) => lifecycle.failed(approach.endpoint(), &ending),
         };
         tokio::select! {
             () = cancel.cancelled() => return,

@@ -3,11 +3,15 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use bridge_core::Timestamp;
+
 /// A session's counters since it started, and whether it is connected now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SessionStats {
     /// A connection stands.
     pub connected: bool,
+    /// When the client certificate in use ends, if there is one.
+    pub certificate_expiry: Option<Timestamp>,
     /// Connections that were established.
     pub connects: u64,
     /// Attempts that led to no connection.
@@ -64,6 +68,7 @@ macro_rules! counters {
         pub(crate) struct Counters {
             pub(crate) connected: AtomicBool,
             client_id: Mutex<String>,
+            pub(crate) certificate_expiry: Instant,
             $(pub(crate) $name: Counter,)+
         }
 
@@ -82,6 +87,7 @@ macro_rules! counters {
             pub(crate) fn snapshot(&self) -> SessionStats {
                 SessionStats {
                     connected: self.connected.load(Ordering::Relaxed),
+                    certificate_expiry: self.certificate_expiry.get(),
                     $($name: self.$name.get(),)+
                 }
             }
@@ -130,5 +136,22 @@ impl Counter {
 
     fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// An instant that may not be known.
+#[derive(Debug, Default)]
+pub(crate) struct Instant(AtomicU64);
+
+impl Instant {
+    pub(crate) fn set(&self, instant: Option<Timestamp>) {
+        // None ends with 1970.
+        let millis = instant.map_or(0, Timestamp::as_millis);
+        self.0.store(millis, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> Option<Timestamp> {
+        let millis = self.0.load(Ordering::Relaxed);
+        (millis != 0).then(|| Timestamp::from_millis(millis))
     }
 }

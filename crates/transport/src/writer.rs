@@ -15,6 +15,7 @@ use bridge_core::{Admitted, BoxFuture, Clock, Link, NotAdmitted, Outgoing, Sink}
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::approach::Approach;
 use crate::connection::{Connection, Ending, Purpose};
 use crate::lifecycle::Lifecycle;
 use crate::link::LinkState;
@@ -142,11 +143,17 @@ impl Drop for Over {
 
 async fn run(shared: Arc<Shared>, mut lifecycle: Lifecycle, cancel: CancellationToken) {
     let _over = Over(Arc::clone(&shared));
+    let mut approach = Approach::new(
+        Arc::clone(&shared.config),
+        "writer",
+        Arc::clone(&shared.counters),
+    );
     loop {
         let in_flight = Arc::new(InFlight::new(Arc::clone(&shared.clock)));
         let client_id = lifecycle.client_id().to_owned();
         let opening = Connection::open(
             &shared.config,
+            &mut approach,
             &client_id,
             &Purpose::Write,
             lifecycle.status(),
@@ -173,14 +180,14 @@ async fn run(shared: Arc<Shared>, mut lifecycle: Lifecycle, cancel: Cancellation
         };
         let delay = match opened {
             Ok(connection) => {
-                lifecycle.connected(&connection.welcome);
+                lifecycle.connected(approach.endpoint(), &connection.welcome);
                 let ending = {
                     let status = lifecycle.status();
                     serve(&shared, connection, &in_flight, status, &cancel).await
                 };
-                lifecycle.ended(&ending)
+                lifecycle.ended(approach.endpoint(), &ending)
             }
-            Err(ending) => lifecycle.failed(&ending),
+            Err(ending) => lifecycle.failed(approach.endpoint(), &ending),
         };
         tokio::select! {
             () = cancel.cancelled() => return,

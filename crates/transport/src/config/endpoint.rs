@@ -137,6 +137,19 @@ pub struct Tls {
     pub alpn: Vec<String>,
 }
 
+impl Tls {
+    /// The files that it is made of.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        let trust = match &self.trust {
+            Trust::File(path) => Some(path),
+            Trust::System | Trust::InsecureSkipVerify => None,
+        };
+        let client = self.client.iter();
+        let client = client.flat_map(|client| [&client.certificate, &client.key]);
+        trust.into_iter().chain(client)
+    }
+}
+
 /// Who may vouch for a broker's certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Trust {

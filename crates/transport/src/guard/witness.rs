@@ -1,10 +1,11 @@
 //! What the guard has seen of one connection.
 
-use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use bridge_core::ReasonCode;
+
+use crate::dial::Held;
 
 /// A reason code with the broker's own words, where it gave any.
 pub(crate) type Said = (ReasonCode, Option<String>);
@@ -18,7 +19,7 @@ pub(crate) struct Witness {
     disconnect: Mutex<Option<Said>>,
     reference: Mutex<Option<String>>,
     /// The socket once more, for a goodbye that waits until the broker has read it.
-    socket: Mutex<Option<TcpStream>>,
+    socket: Mutex<Option<Held>>,
 }
 
 impl Witness {
@@ -48,12 +49,12 @@ impl Witness {
     }
 
     /// Keeps the socket open beyond the client, until [`Witness::let_go`].
-    pub(crate) fn hold(&self, socket: TcpStream) {
+    pub(crate) fn hold(&self, socket: Held) {
         *lock(&self.socket) = Some(socket);
     }
 
     /// Hands back what was held.
-    pub(crate) fn let_go(&self) -> Option<TcpStream> {
+    pub(crate) fn let_go(&self) -> Option<Held> {
         lock(&self.socket).take()
     }
 

@@ -287,7 +287,7 @@ mod tests {
         let (first, second, third) = (arrive(&acks, 7), arrive(&acks, 3), arrive(&acks, 5));
         third.settled();
         second.settled();
-        assert_eq!(sent.ids(), []);
+        assert!(sent.ids().is_empty());
         first.settled();
         assert_eq!(sent.ids(), [7, 3, 5]);
     }
@@ -328,7 +328,7 @@ mod tests {
         acks.end();
         first.settled();
         second.leave();
-        assert_eq!(sent.ids(), []);
+        assert!(sent.ids().is_empty());
         assert_eq!(counters.snapshot().late_acknowledgements, 1);
         assert_eq!(counters.snapshot().left, 0);
     }
