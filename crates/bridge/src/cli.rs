@@ -167,7 +167,7 @@ fn run(path: &Path, (format, filter): (LogFormat, LogFilter)) -> anyhow::Result<
         }
     };
     logging::start(format, filter)?;
-    for warning in warnings {
+    for warning in warnings.iter().filter(|w| !w.is_told_by_its_session()) {
         tracing::warn!(event = "config_warning", "{warning}");
     }
     // Through the log, whose readers may not see anything else.
@@ -223,6 +223,7 @@ fn report_json(report: &Report) -> Value {
                     "column": diagnostic.place.column,
                     "field": diagnostic.path,
                     "message": diagnostic.problem.to_string(),
+                    "notes": diagnostic.problem.notes(),
                     "remedy": diagnostic.problem.remedy(),
                 })
             })

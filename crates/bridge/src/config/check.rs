@@ -8,6 +8,7 @@ mod reach;
 mod route;
 mod session;
 mod tls;
+mod together;
 mod url;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -94,7 +95,7 @@ fn whole(reader: &mut Reader<'_>, root: &Map<'_>, folder: &Path) -> Option<Confi
     let read = uses(|route| vec![route.spec.source.clone()]);
     let written = uses(|route| route.spec.bindings.iter().map(|b| b.sink.clone()).collect());
     let complete = routes.len() == Reader::names(root, &fields::ROUTES).len();
-    session::check_identities(reader, &sessions, &read, &written);
+    together::identities(reader, &sessions, &read, &written);
     if complete {
         for (name, map) in &session_maps {
             if !read.contains(name) && !written.contains(name) {
@@ -103,7 +104,7 @@ fn whole(reader: &mut Reader<'_>, root: &Map<'_>, folder: &Path) -> Option<Confi
         }
     }
     let specs: Vec<&RouteSpec> = routes.iter().map(|route| &route.spec).collect();
-    session::check_protocols(reader, &sessions, &specs);
+    together::protocols(reader, &sessions, &specs);
     report_loops(reader, &sessions, &routes);
 
     Some(Config {

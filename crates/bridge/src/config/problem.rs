@@ -4,6 +4,7 @@ mod reach;
 
 use bridge_core::{InvalidBackoff, InvalidFilter, InvalidName, InvalidTopic, TemplateProblem};
 
+use bridge_transport::{PORTABLE_CLIENT_ID, Protocol, Unsaid};
 pub(crate) use reach::{Exposed, HeaderProblem, UrlProblem};
 
 use super::quantity::show_size;
@@ -211,13 +212,16 @@ pub(crate) enum Problem {
     PlaintextAllowed(Exposed),
     #[error("`{0}` is not encrypted, and others of this list are")]
     MixedEncryption(String),
+    #[error("MQTT {protocol} has no words for {}", listed(&unsaid.iter().map(|u| u.name).collect::<Vec<_>>()))]
+    Unsaid {
+        protocol: Protocol,
+        /// The worst first.
+        unsaid: Vec<Unsaid>,
+    },
     #[error(
-        "in MQTT 3.1.1 a broker cannot refuse a message: some, Mosquitto among them, acknowledge \
-         and drop what they do not grant, and that loss cannot be seen"
+        "a client id of {0} bytes: in MQTT 3.1.1 a broker need not take more than {PORTABLE_CLIENT_ID}"
     )]
-    BlindProtocol,
-    #[error("a client id of {0} bytes: in MQTT 3.1.1 a broker may refuse more than 23")]
-    LongClientId311(usize),
+    LongClientId(usize),
     #[error("every replica that shares this file tells its status in the same place")]
     StatusShared,
 }
@@ -242,10 +246,29 @@ impl Problem {
                 | Self::InsecureSkipVerify
                 | Self::PlaintextAllowed(_)
                 | Self::MixedEncryption(_)
-                | Self::BlindProtocol
-                | Self::LongClientId311(_)
+                | Self::Unsaid { .. }
+                | Self::LongClientId(_)
                 | Self::StatusShared
         )
+    }
+
+    /// Whether a session says the same in the log, for each of its connections.
+    pub(crate) const fn is_told_by_its_session(&self) -> bool {
+        matches!(
+            self,
+            Self::Unsaid { .. } | Self::LongClientId(_) | Self::InsecureSkipVerify
+        )
+    }
+
+    /// More about it, a sentence each.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        match self {
+            Self::Unsaid { unsaid, .. } => {
+                let note = |unsaid: &Unsaid| format!("{}: {}", unsaid.name, unsaid.meaning);
+                unsaid.iter().map(note).collect()
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// What would be right.
@@ -370,12 +393,8 @@ impl Problem {
             Self::MixedEncryption(_) => {
                 "whoever keeps the others away reads what is sent; encrypt this one as well"
             }
-            Self::BlindProtocol => {
-                "use `protocol: 5` where the broker speaks it; else see that it grants every topic"
-            }
-            Self::LongClientId311(_) => {
-                "choose a shorter `client_id` and `publisher_client_id` if the broker refuses this one"
-            }
+            Self::Unsaid { .. } => "use `protocol: 5` where the broker speaks it",
+            Self::LongClientId(_) => "choose a shorter one if the broker refuses it",
             Self::StatusShared => {
                 "put something of its own into it, as in bridges/${HOSTNAME}/status"
             }

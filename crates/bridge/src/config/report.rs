@@ -41,6 +41,13 @@ pub(crate) struct Warning {
     diagnostic: Diagnostic,
 }
 
+impl Warning {
+    /// Whether a session says the same in the log, for each of its connections.
+    pub(crate) const fn is_told_by_its_session(&self) -> bool {
+        self.diagnostic.problem.is_told_by_its_session()
+    }
+}
+
 impl fmt::Display for Warning {
     /// On one line, for a log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -194,6 +201,10 @@ impl Report {
         if !diagnostic.path.is_empty() {
             let path = printable(&diagnostic.path);
             let _ = writeln!(out, "{margin} {} field: {path}", paint.blue("="));
+        }
+        for note in diagnostic.problem.notes() {
+            let note = printable(&note);
+            let _ = writeln!(out, "{margin} {} note: {note}", paint.blue("="));
         }
         if let Some(remedy) = diagnostic.problem.remedy() {
             let _ = writeln!(

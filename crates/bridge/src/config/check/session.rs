@@ -1,32 +1,27 @@
 //! One session: its broker, its identity, its credentials, its deadlines.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU16;
 use std::path::Path;
 
-use bridge_core::{Backoff, Name, QoS, Topic};
-use bridge_runtime::RouteSpec;
+use bridge_core::{Backoff, Name, Topic};
 use bridge_transport::{
     Credentials, Protocol, QosUnavailable, RetainUnavailable, SessionConfig, StatusTopic,
 };
 
 use super::credentials::{self, Login};
-use super::identity::{self, Identity, mqtt_text, whole_seconds};
-use super::{place, reach};
+use super::identity::{self, mqtt_text, whole_seconds};
+use super::reach;
 use crate::config::fields;
 use crate::config::problem::Problem;
 use crate::config::reader::{At, Found, Map, Reader, Reported};
 
-/// The longest client id that every broker of MQTT 3.1.1 takes (§3.1.3.1).
-const MAX_ID_311: usize = 23;
-
 /// A checked session and where its parts stand.
 pub(super) struct Checked {
     pub(super) config: SessionConfig,
-    client_id_at: At,
-    publisher_at: At,
-    protocol_at: At,
-    status_at: At,
+    pub(super) client_id_at: At,
+    pub(super) publisher_at: At,
+    pub(super) protocol_at: At,
+    pub(super) status_at: At,
 }
 
 pub(super) fn check(
@@ -44,7 +39,7 @@ pub(super) fn check(
             _ => Protocol::V5,
         });
     if protocol == Some(Protocol::V311) {
-        check_311(reader, map, identity.as_ref());
+        check_311(reader, map);
     }
     let login = credentials::check(reader, map, credentials::BROKER, folder);
     let status = status(reader, map);
@@ -157,7 +152,7 @@ fn status(reader: &mut Reader<'_>, map: &Map<'_>) -> Result<Option<StatusTopic>,
 }
 
 /// What MQTT 3.1.1 has no place for.
-fn check_311(reader: &mut Reader<'_>, map: &Map<'_>, identity: Option<&Identity>) {
+fn check_311(reader: &mut Reader<'_>, map: &Map<'_>) {
     for (field, why) in [
         (
             &fields::SESSION_EXPIRY,
@@ -178,80 +173,6 @@ fn check_311(reader: &mut Reader<'_>, map: &Map<'_>, identity: Option<&Identity>
                 why,
             };
             reader.report(&map.key(field), problem);
-        }
-    }
-    let Some(identity) = identity else { return };
-    let ids = [&identity.client_id, &identity.publisher_client_id];
-    if let Some(id) = ids.into_iter().find(|id| id.len() > MAX_ID_311) {
-        let problem = Problem::LongClientId311(id.len());
-        reader.report(&map.key(&fields::CLIENT_ID), problem);
-    }
-}
-
-/// No two connections to one broker have the same client id: it would disconnect one for the
-/// other, for ever. And no two sessions tell their status in one place.
-pub(super) fn check_identities(
-    reader: &mut Reader<'_>,
-    sessions: &[Checked],
-    read: &BTreeSet<Name>,
-    written: &BTreeSet<Name>,
-) {
-    let mut taken: BTreeMap<(String, &str), &Name> = BTreeMap::new();
-    let mut told: BTreeMap<(String, &Topic), &Name> = BTreeMap::new();
-    for session in sessions {
-        let config = &session.config;
-        let both = read.contains(&config.name) && written.contains(&config.name);
-        let brokers = place::brokers(&config.brokers);
-        let publisher = both.then_some((&config.publisher_client_id, &session.publisher_at));
-        for (id, at) in [Some((&config.client_id, &session.client_id_at)), publisher]
-            .into_iter()
-            .flatten()
-        {
-            let mut others = brokers.iter().filter_map(|broker| {
-                let key = (broker.clone(), id.as_str());
-                let other = *taken.entry(key).or_insert(&config.name);
-                (other != &config.name).then(|| (other.to_string(), broker.clone()))
-            });
-            let first = others.next();
-            // The rest of them is taken note of all the same.
-            others.for_each(drop);
-            if let Some((other, address)) = first {
-                let id = id.clone();
-                let problem = Problem::ClientIdTaken { id, other, address };
-                reader.report(at, problem);
-            }
-        }
-        if let Some(status) = &config.status {
-            let mut others = brokers.into_iter().filter_map(|broker| {
-                let other = *told.entry((broker, &status.topic)).or_insert(&config.name);
-                (other != &config.name).then(|| other.to_string())
-            });
-            let first = others.next();
-            others.for_each(drop);
-            if let Some(other) = first {
-                reader.report(&session.status_at, Problem::StatusTaken(other));
-            }
-        }
-    }
-}
-
-/// Says what cannot be known of messages that are published with MQTT 3.1.1.
-pub(super) fn check_protocols(
-    reader: &mut Reader<'_>,
-    sessions: &[Checked],
-    routes: &[&RouteSpec],
-) {
-    let answered = |session: &Name| {
-        routes.iter().any(|route| {
-            let qos = route.subscriptions.iter().map(|s| s.qos).max();
-            route.bindings.iter().any(|binding| {
-                binding.sink == *session && binding.qos.or(qos) > Some(QoS::AtMostOnce)
-            })
-        })
-    };
-    for session in sessions {
-        if session.config.protocol == Protocol::V311 && answered(&session.config.name) {
-            reader.report(&session.protocol_at, Problem::BlindProtocol);
         }
     }
 }

@@ -159,7 +159,9 @@ fn what_a_way_leaves_open_is_a_warning() {
         ("url: mqtt+unix:///run/m\nusername: u", None),
         (
             "url: mqtts://h\nprotocol: 3.1.1",
-            Some("in MQTT 3.1.1 a broker cannot refuse a message"),
+            Some(
+                "MQTT 3.1.1 has no words for `refusals`, `message_expiry`, `properties` and `takeover`",
+            ),
         ),
         (
             "url: mqtts://h\nstatus: { topic: s }\nclient_id_suffix: nonce",
@@ -181,21 +183,54 @@ fn what_a_way_leaves_open_is_a_warning() {
 
 #[test]
 fn what_mqtt_3_1_1_cannot_say_is_said_of_what_it_touches() {
-    let blind = |qos: &str| {
-        let text = text("url: mqtts://h\nprotocol: 3.1.1")
-            .replace("{ session: s }", &format!("{{ session: s, qos: {qos} }}"));
-        let (config, report) = examine(&text);
-        assert_eq!(
-            config.unwrap().sessions[&name("s")].protocol,
-            Protocol::V311
-        );
-        report.warnings().count() == 1
+    let unsaid = |text: &str| -> String {
+        let (config, report) = examine(text);
+        assert!(config.is_some(), "{}", report.render(Paint::Plain));
+        let notes = report.warnings().map(|w| w.problem.notes().join("\n"));
+        notes.collect()
     };
-    assert!(blind("keep") && blind("1") && blind("2"));
-    assert!(!blind("0"), "nothing is answered there");
-    let long = "url: mqtts://h\npublisher_client_id: twenty-four-characters-x\nprotocol: 3.1.1";
-    let said = warnings(long);
-    assert!(said.iter().any(|w| w.contains("24 bytes")), "{said:?}");
+    let written = text("url: mqtts://h\nprotocol: 3.1.1");
+    assert_eq!(good(&written).sessions[&name("s")].protocol, Protocol::V311);
+    for (qos, blind) in [("keep", true), ("0", false), ("1", true), ("2", true)] {
+        let with = written.replace("{ session: s }", &format!("{{ session: s, qos: {qos} }}"));
+        assert_eq!(unsaid(&with).contains("refusals"), blind, "{qos}");
+    }
+    let read = written
+        .replace("{ session: a, topics: [x] }", "{ session: s, topics: [x] }")
+        .replace("{ session: s }", "{ session: a }");
+    let said = unsaid(&read);
+    assert!(
+        !said.contains("refusals"),
+        "nothing is published there: {said}"
+    );
+    assert!(said.contains("session_expiry") && !said.contains("shared_subscriptions"));
+    let shared = read.replace("[x]", "[$share/g/x]");
+    assert!(unsaid(&shared).contains("shared_subscriptions"));
+    let ephemeral = read.replace(
+        "protocol: 3.1.1",
+        "protocol: 3.1.1\n    session_mode: ephemeral",
+    );
+    assert!(!unsaid(&ephemeral).contains("session_expiry"));
+}
+
+#[test]
+fn a_client_id_is_as_long_as_its_protocol_allows() {
+    let long = |fields: &str| {
+        let fields = format!("url: mqtts://h\n{fields}");
+        let said = warnings(&fields);
+        said.iter().any(|w| w.contains("24 bytes"))
+    };
+    let suffix = "client_id_suffix: nonce\npublisher_client_id: fifteen-letters";
+    assert!(
+        !long(&format!("{suffix}\nprotocol: 3.1.1")),
+        "it is not used"
+    );
+    let named = text("url: mqtts://h\nprotocol: 3.1.1")
+        .replace("client_id: s\n", "client_id: twenty-four-characters-x\n");
+    let (_, report) = examine(&named);
+    assert!(report.render(Paint::Plain).contains("24 bytes"));
+    let (_, report) = examine(&named.replace("protocol: 3.1.1", "protocol: 5"));
+    assert_eq!(report.warnings().count(), 0);
 }
 
 #[test]

@@ -1,0 +1,122 @@
+//! What must hold between sessions, or depends on how routes use them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bridge_core::{Name, QoS, Topic};
+use bridge_runtime::RouteSpec;
+use bridge_transport::{PORTABLE_CLIENT_ID, Protocol, SessionKind, Unsaid};
+
+use super::{place, session};
+use crate::config::problem::Problem;
+use crate::config::reader::Reader;
+
+/// No two connections to one broker have the same client id: it would disconnect one for the
+/// other, for ever. And no two sessions tell their status in one place.
+pub(super) fn identities(
+    reader: &mut Reader<'_>,
+    sessions: &[session::Checked],
+    read: &BTreeSet<Name>,
+    written: &BTreeSet<Name>,
+) {
+    let mut taken: BTreeMap<(String, &str), &Name> = BTreeMap::new();
+    let mut told: BTreeMap<(String, &Topic), &Name> = BTreeMap::new();
+    for session in sessions {
+        let config = &session.config;
+        let both = read.contains(&config.name) && written.contains(&config.name);
+        let brokers = place::brokers(&config.brokers);
+        let publisher = both.then_some((&config.publisher_client_id, &session.publisher_at));
+        for (id, at) in [Some((&config.client_id, &session.client_id_at)), publisher]
+            .into_iter()
+            .flatten()
+        {
+            let mut others = brokers.iter().filter_map(|broker| {
+                let key = (broker.clone(), id.as_str());
+                let other = *taken.entry(key).or_insert(&config.name);
+                (other != &config.name).then(|| (other.to_string(), broker.clone()))
+            });
+            let first = others.next();
+            // The rest of them is taken note of all the same.
+            others.for_each(drop);
+            if let Some((other, address)) = first {
+                let id = id.clone();
+                let problem = Problem::ClientIdTaken { id, other, address };
+                reader.report(at, problem);
+            }
+        }
+        if let Some(status) = &config.status {
+            let mut others = brokers.into_iter().filter_map(|broker| {
+                let other = *told.entry((broker, &status.topic)).or_insert(&config.name);
+                (other != &config.name).then(|| other.to_string())
+            });
+            let first = others.next();
+            others.for_each(drop);
+            if let Some(other) = first {
+                reader.report(&session.status_at, Problem::StatusTaken(other));
+            }
+        }
+    }
+}
+
+/// Says what a session's protocol has no words for, as far as its routes would have use for them.
+pub(super) fn protocols(
+    reader: &mut Reader<'_>,
+    sessions: &[session::Checked],
+    routes: &[&RouteSpec],
+) {
+    for session in sessions {
+        let config = &session.config;
+        let read = routes.iter().any(|route| route.source == config.name);
+        let mut bindings = routes.iter().flat_map(|route| &route.bindings);
+        let written = bindings.any(|binding| binding.sink == config.name);
+        let matters = |unsaid: &&Unsaid| {
+            let of_use = match unsaid.name {
+                "refusals" => is_answered(&config.name, routes),
+                "shared_subscriptions" => shares(&config.name, routes),
+                "session_expiry" => config.kind != SessionKind::Ephemeral,
+                _ => true,
+            };
+            of_use && ((unsaid.reading && read) || (unsaid.writing && written))
+        };
+        let unsaid: Vec<Unsaid> = config
+            .protocol
+            .unsaid()
+            .iter()
+            .filter(matters)
+            .copied()
+            .collect();
+        if !unsaid.is_empty() {
+            let protocol = config.protocol;
+            reader.report(&session.protocol_at, Problem::Unsaid { protocol, unsaid });
+        }
+        if config.protocol == Protocol::V5 {
+            continue;
+        }
+        let publisher = (read && written).then_some(&config.publisher_client_id);
+        for (id, at) in [
+            (Some(&config.client_id), &session.client_id_at),
+            (publisher, &session.publisher_at),
+        ] {
+            if let Some(length) = id.map(String::len).filter(|l| *l > PORTABLE_CLIENT_ID) {
+                reader.report(at, Problem::LongClientId(length));
+            }
+        }
+    }
+}
+
+/// Whether anything is published to `session` to which a broker has an answer.
+fn is_answered(session: &Name, routes: &[&RouteSpec]) -> bool {
+    routes.iter().any(|route| {
+        let highest = route.subscriptions.iter().map(|s| s.qos).max();
+        let mut bindings = route.bindings.iter().filter(|b| b.sink == *session);
+        bindings.any(|binding| binding.qos.or(highest) > Some(QoS::AtMostOnce))
+    })
+}
+
+/// Whether `session` is read from with a shared subscription.
+fn shares(session: &Name, routes: &[&RouteSpec]) -> bool {
+    let mut of_session = routes.iter().filter(|route| route.source == *session);
+    of_session.any(|route| {
+        let mut filters = route.subscriptions.iter().map(|s| &s.filter);
+        filters.any(|filter| filter.share_group().is_some())
+    })
+}
