@@ -46,13 +46,8 @@ pub(crate) enum Effect {
 impl Effect {
     pub(crate) fn apply(self, index: &mut Index) {
         match self {
-            Self::Place { slot, entry, view } => {
-                let known = index.find(slot, entry.seq);
-                // Twice in the journal only when moving it to another segment was cut short.
-                if known.is_none() {
-                    index.place(slot, entry, view, entry.location);
-                }
-            }
+            // Twice in the journal only when moving it to another segment was cut short.
+            Self::Place { slot, entry, view } => index.place_new(slot, entry, view),
             Self::Copied { slot, entry, view } => {
                 let old = index.find(slot, entry.seq);
                 let old = old.map(|(_, old, _)| old.location.segment);

@@ -3,12 +3,12 @@
 use std::io;
 use std::sync::Arc;
 
-use bridge_core::{DeadLetterInfo, DeferInfo, Seq, StoreError, StoredMessage};
+use bridge_core::{DeadLetterInfo, DeferInfo, Seq, StoreError, StoredMessage, Timestamp};
 
 use crate::disk::{Access, Disk, DiskFile, Layout};
 use crate::frame;
 use crate::index::Index;
-use crate::record::{Placed, Record, decode_message};
+use crate::record::{MessageHead, Placed, Record, decode_message};
 use crate::run::Location;
 use crate::segment::Salt;
 
@@ -98,6 +98,11 @@ impl Fetcher {
             open: Vec::new(),
             span: None,
         }
+    }
+
+    /// Another one of the same journal.
+    pub(crate) fn another(&self) -> Self {
+        Self::new(self.disk.clone(), self.layout.clone())
     }
 
     /// Reads ahead what lies close behind `first`, of `rest` which are to be fetched next.
@@ -214,6 +219,16 @@ pub(crate) fn message_in(frame: &frame::Frame<'_>) -> Option<StoredMessage> {
     match Record::decode(frame).ok()? {
         Record::Put { message, .. } | Record::Redrive { message, .. } => {
             decode_message(message).ok()
+        }
+        _ => None,
+    }
+}
+
+/// When the message in a frame was received.
+pub(crate) fn received_in(frame: &frame::Frame<'_>) -> Option<Timestamp> {
+    match Record::decode(frame).ok()? {
+        Record::Put { message, .. } | Record::Redrive { message, .. } => {
+            Some(MessageHead::decode(message).ok()?.received)
         }
         _ => None,
     }

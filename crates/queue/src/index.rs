@@ -4,13 +4,13 @@
 //! way, when the journal is opened. Within one binding an entry only ever goes forward (queue,
 //! deferred, dead letters, gone), so that a record which is applied twice does no harm.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use bridge_core::{BindingKey, Quantity, View};
+use bridge_core::{BindingKey, Quantity, Timestamp, View};
 
 use crate::record::SeqRange;
-use crate::run::{Entry, Location, Run};
+use crate::run::{Entry, Held, Location, Queued, Run, Seat};
 use crate::segments::Segments;
 
 /// A binding's number in the index, for as long as the journal is open.
@@ -27,25 +27,27 @@ impl SlotId {
     }
 }
 
-/// An entry that is deferred or a dead letter, and where its circumstances lie.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Held {
-    pub(crate) entry: Entry,
-    pub(crate) info: Location,
-}
-
 /// One binding.
 #[derive(Debug)]
 struct Slot {
     key: BindingKey,
     /// The key as records say it.
     name: Arc<str>,
-    queue: Run,
-    deferred: BTreeMap<u64, Held>,
-    dead: BTreeMap<u64, Held>,
+    queue: Run<Queued>,
+    deferred: Run<Held>,
+    dead: Run<Held>,
     queue_bytes: u64,
     deferred_bytes: u64,
     dead_bytes: u64,
+    /// The highest number that an entry has had.
+    highest: u64,
+}
+
+/// What is known of an entry that was taken out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Removed {
+    location: Location,
+    size: u32,
 }
 
 /// Every binding's views, and the table of segments.
@@ -71,11 +73,12 @@ impl Index {
             key: key.clone(),
             name,
             queue: Run::default(),
-            deferred: BTreeMap::new(),
-            dead: BTreeMap::new(),
+            deferred: Run::default(),
+            dead: Run::default(),
             queue_bytes: 0,
             deferred_bytes: 0,
             dead_bytes: 0,
+            highest: 0,
         });
         id
     }
@@ -109,72 +112,107 @@ impl Index {
             _ => (view, info),
         };
         self.remove(id, entry.seq);
-        self.segments.add_entry(entry.location);
+        self.insert(id, entry, view, info);
+    }
+
+    /// Places an entry that is in no view.
+    fn insert(&mut self, id: SlotId, entry: Entry, view: View, info: Location) {
+        let Entry {
+            seq,
+            received,
+            location,
+            size,
+        } = entry;
+        self.segments.add_entry(location);
         let Some(slot) = self.slots.get_mut(id.0) else {
             return;
         };
-        let bytes = u64::from(entry.size);
-        let held = Held { entry, info };
+        slot.highest = slot.highest.max(seq);
+        let bytes = u64::from(size);
+        let held = Held {
+            location,
+            info,
+            size,
+        };
         match view {
             View::Queue => {
-                slot.queue.insert(entry);
+                let queued = Queued {
+                    received,
+                    location,
+                    size,
+                };
+                slot.queue.insert(seq, queued);
                 slot.queue_bytes += bytes;
                 return;
             }
             View::Deferred => {
-                slot.deferred.insert(entry.seq, held);
+                slot.deferred.insert(seq, held);
                 slot.deferred_bytes += bytes;
             }
             View::DeadLetters => {
-                slot.dead.insert(entry.seq, held);
+                slot.dead.insert(seq, held);
                 slot.dead_bytes += bytes;
             }
         }
-        if held.info != entry.location {
+        if info != location {
             self.segments.add_info(info);
         }
     }
 
-    /// Takes an entry out of whichever view it is in.
-    pub(crate) fn remove(&mut self, id: SlotId, seq: u64) -> Option<Entry> {
-        let slot = self.slots.get_mut(id.0)?;
-        if let Some(entry) = slot.queue.remove(seq) {
-            slot.queue_bytes -= u64::from(entry.size);
-            self.segments.remove_entry(entry.location);
-            return Some(entry);
+    /// Places an entry that comes to be, unless it is known already.
+    pub(crate) fn place_new(&mut self, id: SlotId, entry: Entry, view: View) {
+        let Some(slot) = self.slots.get(id.0) else {
+            return;
+        };
+        if entry.seq > slot.highest || self.find(id, entry.seq).is_none() {
+            self.insert(id, entry, view, entry.location);
         }
-        let held = if let Some(held) = slot.deferred.remove(&seq) {
-            slot.deferred_bytes -= u64::from(held.entry.size);
+    }
+
+    /// Takes an entry out of whichever view it is in.
+    pub(crate) fn remove(&mut self, id: SlotId, seq: u64) -> Option<Removed> {
+        let slot = self.slots.get_mut(id.0)?;
+        if let Some(Queued { location, size, .. }) = slot.queue.remove(seq) {
+            slot.queue_bytes -= u64::from(size);
+            self.segments.remove_entry(location);
+            return Some(Removed { location, size });
+        }
+        let held = if let Some(held) = slot.deferred.remove(seq) {
+            slot.deferred_bytes -= u64::from(held.size);
             held
         } else {
-            let held = slot.dead.remove(&seq)?;
-            slot.dead_bytes -= u64::from(held.entry.size);
+            let held = slot.dead.remove(seq)?;
+            slot.dead_bytes -= u64::from(held.size);
             held
         };
-        self.segments.remove_entry(held.entry.location);
-        if held.info != held.entry.location {
-            self.segments.remove_info(held.info);
+        let Held {
+            location,
+            info,
+            size,
+        } = held;
+        self.segments.remove_entry(location);
+        if info != location {
+            self.segments.remove_info(info);
         }
-        Some(held.entry)
+        Some(Removed { location, size })
     }
 
     /// Takes every entry of `range` out of whichever view it is in.
     pub(crate) fn remove_range(&mut self, id: SlotId, range: SeqRange) {
+        if range.start == range.end {
+            self.remove(id, range.start);
+            return;
+        }
         let Some(slot) = self.slots.get(id.0) else {
             return;
         };
-        let queued = slot.queue.iter_from(range.start).map(|entry| entry.seq);
-        let mut seqs: Vec<u64> = queued.take_while(|seq| *seq <= range.end).collect();
-        seqs.extend(
-            slot.deferred
-                .range(range.start..=range.end)
-                .map(|(seq, _)| *seq),
-        );
-        seqs.extend(
-            slot.dead
-                .range(range.start..=range.end)
-                .map(|(seq, _)| *seq),
-        );
+        let within = |seq: &u64| *seq <= range.end;
+        let queued = slot.queue.iter_from(range.start).map(|(seq, _)| seq);
+        let mut seqs: Vec<u64> = queued.take_while(within).collect();
+        for held in [&slot.deferred, &slot.dead] {
+            let held = held.iter_from(range.start).map(|(seq, _)| seq);
+            seqs.extend(held.take_while(within));
+        }
         for seq in seqs {
             self.remove(id, seq);
         }
@@ -193,10 +231,17 @@ impl Index {
         if !may {
             return false;
         }
-        let Some(entry) = self.remove(id, seq) else {
+        let Some(Removed { location, size }) = self.remove(id, seq) else {
             return false;
         };
-        self.place(id, entry, view, info);
+        let entry = Entry {
+            seq,
+            // Only the queue is asked how long its head has waited, and nothing moves back there.
+            received: Timestamp::default(),
+            location,
+            size,
+        };
+        self.insert(id, entry, view, info);
         true
     }
 
@@ -205,15 +250,15 @@ impl Index {
         let Some(slot) = self.slots.get_mut(id.0) else {
             return;
         };
-        let held = match slot.deferred.get_mut(&seq) {
+        let held = match slot.deferred.get_mut(seq) {
             Some(held) => held,
-            None => match slot.dead.get_mut(&seq) {
+            None => match slot.dead.get_mut(seq) {
                 Some(held) => held,
                 None => return,
             },
         };
         let old = std::mem::replace(&mut held.info, info);
-        let own = held.entry.location;
+        let own = held.location;
         if old != own {
             self.segments.remove_info(old);
         }
@@ -226,24 +271,25 @@ impl Index {
         let slot = self.slots.get(id.0)?;
         if slot.queue.get(seq).is_some() {
             Some(View::Queue)
-        } else if slot.deferred.contains_key(&seq) {
+        } else if slot.deferred.get(seq).is_some() {
             Some(View::Deferred)
         } else {
-            slot.dead.contains_key(&seq).then_some(View::DeadLetters)
+            slot.dead.get(seq).map(|_| View::DeadLetters)
         }
     }
 
     /// An entry with the location of its circumstances, wherever it is.
-    pub(crate) fn find(&self, id: SlotId, seq: u64) -> Option<(View, Entry, Option<Location>)> {
+    pub(crate) fn find(&self, id: SlotId, seq: u64) -> Option<(View, Seat, Option<Location>)> {
         let slot = self.slots.get(id.0)?;
-        if let Some(entry) = slot.queue.get(seq) {
-            return Some((View::Queue, *entry, None));
+        let seat = |location| Seat { seq, location };
+        if let Some(queued) = slot.queue.get(seq) {
+            return Some((View::Queue, seat(queued.location), None));
         }
-        if let Some(held) = slot.deferred.get(&seq) {
-            return Some((View::Deferred, held.entry, Some(held.info)));
-        }
-        let held = slot.dead.get(&seq)?;
-        Some((View::DeadLetters, held.entry, Some(held.info)))
+        let (view, held) = match slot.deferred.get(seq) {
+            Some(held) => (View::Deferred, held),
+            None => (View::DeadLetters, slot.dead.get(seq)?),
+        };
+        Some((view, seat(held.location), Some(held.info)))
     }
 
     /// Entries of one view from the number `from` on, up to `count` of them and, after the
@@ -255,39 +301,47 @@ impl Index {
         from: u64,
         count: usize,
         bytes: u64,
-    ) -> Vec<(Entry, Option<Location>)> {
+    ) -> Vec<(Seat, Option<Location>)> {
         let Some(slot) = self.slots.get(id.0) else {
             return Vec::new();
         };
         let mut room = bytes;
-        let mut page: Vec<(Entry, Option<Location>)> = Vec::new();
-        let mut take = |entry: Entry, info: Option<Location>| {
-            let size = u64::from(entry.size);
+        let mut page: Vec<(Seat, Option<Location>)> = Vec::new();
+        let mut take = |seq: u64, location: Location, info: Option<Location>, size: u32| {
+            let size = u64::from(size);
             let fits = page.is_empty() || (page.len() < count && size <= room);
             if fits {
                 room = room.saturating_sub(size);
-                page.push((entry, info));
+                page.push((Seat { seq, location }, info));
             }
             fits
         };
-        let held = |map: &BTreeMap<u64, Held>,
-                    take: &mut dyn FnMut(Entry, Option<Location>) -> bool| {
-            let _ = map
-                .range(from..)
-                .all(|(_, held)| take(held.entry, Some(held.info)));
-        };
-        match view {
+        let held = match view {
             View::Queue => {
-                let _ = slot.queue.iter_from(from).all(|entry| take(*entry, None));
+                let _ = slot
+                    .queue
+                    .iter_from(from)
+                    .all(|(seq, queued)| take(seq, queued.location, None, queued.size));
+                return page;
             }
-            View::Deferred => held(&slot.deferred, &mut take),
-            View::DeadLetters => held(&slot.dead, &mut take),
-        }
+            View::Deferred => &slot.deferred,
+            View::DeadLetters => &slot.dead,
+        };
+        let _ = held
+            .iter_from(from)
+            .all(|(seq, held)| take(seq, held.location, Some(held.info), held.size));
         page
     }
 
-    pub(crate) fn head(&self, id: SlotId) -> Option<&Entry> {
-        self.slots.get(id.0)?.queue.first()
+    /// The head of the queue.
+    pub(crate) fn head(&self, id: SlotId) -> Option<Queued> {
+        Some(self.slots.get(id.0)?.queue.first()?.1)
+    }
+
+    /// All of the queue.
+    pub(crate) fn queued(&self, id: SlotId) -> impl Iterator<Item = Queued> {
+        let slot = self.slots.get(id.0).into_iter();
+        slot.flat_map(|slot| slot.queue.iter_from(0).map(|(_, queued)| queued))
     }
 
     /// What is durable in each view: queue, deferred, dead letters.

@@ -7,7 +7,7 @@ use bridge_core::{ReadLimit, Seated, Seq, StoreError, View};
 
 use crate::fetch::{Address, FetchError, Fetcher, Info, info_in, message_in};
 use crate::index::{Index, SlotId};
-use crate::run::{Entry, Location};
+use crate::run::{Location, Seat};
 use crate::shared::{Answer, Shared};
 
 /// One read of one view.
@@ -23,7 +23,7 @@ pub(crate) struct ReadJob {
 /// An entry of a page, with the addresses at which it is to be read.
 #[derive(Debug, Clone, Copy)]
 struct Row {
-    entry: Entry,
+    entry: Seat,
     message: Option<Address>,
     info: InfoAt,
 }
@@ -60,7 +60,7 @@ fn read(shared: &Shared, fetcher: &mut Fetcher, job: &ReadJob) -> Vec<Seated> {
     let name = index.name(job.slot);
     let entries = index.page(job.slot, job.view, from, job.limit.entries, job.limit.bytes);
     let address = |location| Address::of(index, location);
-    let row = |(entry, info): (Entry, Option<Location>)| Row {
+    let row = |(entry, info): (Seat, Option<Location>)| Row {
         entry,
         message: address(entry.location),
         info: info.map_or(InfoAt::Nowhere, |info| InfoAt::of(index, info)),

@@ -1,4 +1,4 @@
-//! A queue's entries in memory: ordered by number, 32 bytes each, in chunks so that growing never
+//! Entries of one view in memory: ordered by number, 32 bytes each, in chunks so that growing never
 //! doubles anything.
 
 use std::collections::VecDeque;
@@ -15,7 +15,7 @@ pub(crate) struct Location {
     pub(crate) len: u32,
 }
 
-/// One message at one binding.
+/// One message at one binding, as a record tells of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) seq: u64,
@@ -25,83 +25,234 @@ pub(crate) struct Entry {
     pub(crate) size: u32,
 }
 
+/// An entry of a view, and where its message lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Seat {
+    pub(crate) seq: u64,
+    pub(crate) location: Location,
+}
+
+/// What is known of an entry of the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Queued {
+    pub(crate) received: Timestamp,
+    pub(crate) location: Location,
+    pub(crate) size: u32,
+}
+
+/// What is known of an entry that is deferred or a dead letter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) location: Location,
+    /// Where its circumstances lie.
+    pub(crate) info: Location,
+    pub(crate) size: u32,
+}
+
 /// Entries per chunk: 8 KiB of them.
 const CHUNK: usize = 256;
 
 /// Entries in the order of their numbers, mostly appended at the back and removed at the front.
-#[derive(Debug, Default)]
-pub(crate) struct Run {
+#[derive(Debug)]
+pub(crate) struct Run<T> {
     /// None of them is empty.
-    chunks: VecDeque<VecDeque<Entry>>,
+    chunks: VecDeque<Chunk<T>>,
     len: usize,
 }
 
-impl Run {
+/// Entries whose numbers lie so close together that what they have in common is kept once.
+#[derive(Debug)]
+struct Chunk<T> {
+    base: u64,
+    /// By number less `base`, ascending.
+    rows: VecDeque<(u32, T)>,
+}
+
+impl<T: Copy> Chunk<T> {
+    fn new(seq: u64, value: T) -> Self {
+        let mut rows = VecDeque::with_capacity(CHUNK);
+        rows.push_back((0, value));
+        Self { base: seq, rows }
+    }
+
+    fn last(&self) -> u64 {
+        self.rows.back().map_or(self.base, |row| self.seq(row))
+    }
+
+    fn seq(&self, row: &(u32, T)) -> u64 {
+        self.base + u64::from(row.0)
+    }
+
+    /// How a row of the number `seq` is kept here, if it can be.
+    fn delta(&self, seq: u64) -> Option<u32> {
+        u32::try_from(seq.checked_sub(self.base)?).ok()
+    }
+
+    fn find(&self, seq: u64) -> Option<usize> {
+        let delta = self.delta(seq)?;
+        self.rows.binary_search_by_key(&delta, |row| row.0).ok()
+    }
+
+    /// Has the numbers kept relative to a lower base; says whether that is possible.
+    fn rebase(&mut self, base: u64) -> bool {
+        let Some(more) = self.base.checked_sub(base) else {
+            return false;
+        };
+        if u32::try_from(self.last() - base).is_err() {
+            return false;
+        }
+        let more = u32::try_from(more).unwrap_or(u32::MAX);
+        for row in &mut self.rows {
+            row.0 += more;
+        }
+        self.base = base;
+        true
+    }
+
+    /// The back half as a chunk of its own.
+    fn split(&mut self) -> Self {
+        Self {
+            base: self.base,
+            rows: self.rows.split_off(self.rows.len() / 2),
+        }
+    }
+}
+
+impl<T> Default for Run<T> {
+    fn default() -> Self {
+        Self {
+            chunks: VecDeque::new(),
+            len: 0,
+        }
+    }
+}
+
+impl<T: Copy> Run<T> {
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
-    pub(crate) fn first(&self) -> Option<&Entry> {
-        self.chunks.front()?.front()
+    pub(crate) fn first(&self) -> Option<(u64, T)> {
+        let chunk = self.chunks.front()?;
+        let row = chunk.rows.front()?;
+        Some((chunk.seq(row), row.1))
+    }
+
+    fn last_seq(&self) -> Option<u64> {
+        self.chunks.back().map(Chunk::last)
     }
 
     /// Puts an entry at its place; one with the same number is replaced.
-    pub(crate) fn insert(&mut self, entry: Entry) {
-        let at = self.chunk_of(entry.seq);
-        if let Some(chunk) = self.chunks.get_mut(at) {
-            let within = chunk.partition_point(|other| other.seq < entry.seq);
-            if let Some(same) = chunk.get_mut(within).filter(|same| same.seq == entry.seq) {
-                *same = entry;
-                return;
-            }
-            chunk.insert(within, entry);
-            if chunk.len() > CHUNK {
-                let tail = chunk.split_off(CHUNK / 2);
-                self.chunks.insert(at + 1, tail);
-            }
-        } else {
-            let room = self.chunks.back_mut().filter(|last| last.len() < CHUNK);
-            if let Some(last) = room {
-                last.push_back(entry);
-            } else {
-                let mut chunk = VecDeque::with_capacity(CHUNK);
-                chunk.push_back(entry);
-                self.chunks.push_back(chunk);
-            }
+    pub(crate) fn insert(&mut self, seq: u64, value: T) {
+        if self.last_seq().is_none_or(|last| last < seq) {
+            self.push(seq, value);
+            return;
+        }
+        let at = self.chunk_of(seq);
+        let Some(chunk) = self.chunks.get_mut(at) else {
+            return;
+        };
+        if let Some(row) = chunk
+            .find(seq)
+            .and_then(|within| chunk.rows.get_mut(within))
+        {
+            row.1 = value;
+            return;
         }
         self.len += 1;
+        if seq < chunk.base && !chunk.rebase(seq) {
+            // Too far apart for one base.
+            self.chunks.insert(at, Chunk::new(seq, value));
+            return;
+        }
+        let Some(delta) = chunk.delta(seq) else {
+            return;
+        };
+        let within = chunk.rows.partition_point(|row| row.0 < delta);
+        chunk.rows.insert(within, (delta, value));
+        if chunk.rows.len() > CHUNK {
+            let tail = chunk.split();
+            self.chunks.insert(at + 1, tail);
+        }
     }
 
-    pub(crate) fn get(&self, seq: u64) -> Option<&Entry> {
+    /// Puts an entry behind all others.
+    fn push(&mut self, seq: u64, value: T) {
+        self.len += 1;
+        let room = self.chunks.back_mut();
+        let room = room.filter(|last| last.rows.len() < CHUNK);
+        match room.and_then(|last| Some((last.delta(seq)?, last))) {
+            Some((delta, last)) => last.rows.push_back((delta, value)),
+            None => self.chunks.push_back(Chunk::new(seq, value)),
+        }
+    }
+
+    pub(crate) fn get(&self, seq: u64) -> Option<&T> {
         let chunk = self.chunks.get(self.chunk_of(seq))?;
-        let within = chunk.binary_search_by_key(&seq, |entry| entry.seq).ok()?;
-        chunk.get(within)
+        chunk.rows.get(chunk.find(seq)?).map(|row| &row.1)
     }
 
-    pub(crate) fn remove(&mut self, seq: u64) -> Option<Entry> {
+    pub(crate) fn get_mut(&mut self, seq: u64) -> Option<&mut T> {
         let at = self.chunk_of(seq);
         let chunk = self.chunks.get_mut(at)?;
-        let within = chunk.binary_search_by_key(&seq, |entry| entry.seq).ok()?;
-        let entry = chunk.remove(within)?;
-        if chunk.is_empty() {
-            self.chunks.remove(at);
-        }
+        let within = chunk.find(seq)?;
+        chunk.rows.get_mut(within).map(|row| &mut row.1)
+    }
+
+    pub(crate) fn remove(&mut self, seq: u64) -> Option<T> {
+        let at = self.chunk_of(seq);
+        let chunk = self.chunks.get_mut(at)?;
+        let (_, value) = chunk.rows.remove(chunk.find(seq)?)?;
         self.len -= 1;
-        Some(entry)
+        if chunk.rows.is_empty() {
+            self.chunks.remove(at);
+        } else if chunk.rows.len() < chunk.rows.capacity() / 4 {
+            chunk.rows.shrink_to(2 * chunk.rows.len());
+            self.join(at);
+            if let Some(before) = at.checked_sub(1) {
+                self.join(before);
+            }
+        }
+        Some(value)
+    }
+
+    /// Joins a chunk with the next one, if both are small.
+    fn join(&mut self, at: usize) {
+        let len = |chunk: &Chunk<T>| chunk.rows.len();
+        let both = self
+            .chunks
+            .get(at)
+            .map(len)
+            .zip(self.chunks.get(at + 1).map(len));
+        if both.is_none_or(|(this, next)| this + next > CHUNK / 2) {
+            return;
+        }
+        let Some(mut next) = self.chunks.remove(at + 1) else {
+            return;
+        };
+        match self.chunks.get_mut(at) {
+            Some(chunk) if next.base == chunk.base || next.rebase(chunk.base) => {
+                chunk.rows.append(&mut next.rows);
+            }
+            _ => self.chunks.insert(at + 1, next),
+        }
     }
 
     /// The entries whose number is at least `from`, in order.
-    pub(crate) fn iter_from(&self, from: u64) -> impl Iterator<Item = &Entry> {
+    pub(crate) fn iter_from(&self, from: u64) -> impl Iterator<Item = (u64, T)> {
         self.chunks
             .range(self.chunk_of(from).min(self.chunks.len())..)
-            .flatten()
-            .skip_while(move |entry| entry.seq < from)
+            .flat_map(|chunk| chunk.rows.iter().map(|row| (chunk.seq(row), row.1)))
+            .skip_while(move |(seq, _)| *seq < from)
     }
 
     /// The first chunk whose last entry is not below `seq`; one past the end if there is none.
     fn chunk_of(&self, seq: u64) -> usize {
-        self.chunks
-            .partition_point(|chunk| chunk.back().is_some_and(|last| last.seq < seq))
+        // Most of what is asked for is at the front.
+        if self.chunks.front().is_some_and(|first| first.last() >= seq) {
+            return 0;
+        }
+        self.chunks.partition_point(|chunk| chunk.last() < seq)
     }
 }
 
@@ -113,58 +264,90 @@ mod tests {
 
     use super::*;
 
-    fn entry(seq: u64) -> Entry {
-        Entry {
-            seq,
-            received: Timestamp::from_millis(seq),
-            location: Location {
-                segment: 0,
-                offset: 0,
-                len: 0,
-            },
-            size: 0,
+    const NOWHERE: Location = Location {
+        segment: 0,
+        offset: 0,
+        len: 0,
+    };
+
+    fn held(seq: u64) -> Held {
+        Held {
+            location: NOWHERE,
+            info: NOWHERE,
+            size: u32::try_from(seq % 1000).unwrap(),
         }
     }
 
-    #[test]
-    fn an_entry_takes_32_bytes() {
-        assert_eq!(size_of::<Entry>(), 32);
+    fn places<T>(run: &Run<T>) -> usize {
+        run.chunks.iter().map(|chunk| chunk.rows.capacity()).sum()
     }
 
     #[test]
-    fn a_long_queue_takes_no_more_memory_than_its_entries() {
+    fn an_entry_takes_32_bytes_in_every_view() {
+        assert_eq!(size_of::<(u32, Queued)>(), 32);
+        assert_eq!(size_of::<(u32, Held)>(), 32);
+    }
+
+    #[test]
+    fn a_long_view_takes_no_more_memory_than_its_entries() {
         let mut run = Run::default();
         for seq in 0..100_000 {
-            run.insert(entry(seq));
+            run.insert(seq, held(seq));
         }
-        let held: usize = run.chunks.iter().map(VecDeque::capacity).sum();
-        assert!(held <= 100_000 + 2 * CHUNK, "{held} places for 100000");
+        let held_places = places(&run);
+        assert!(
+            held_places <= 100_000 + 2 * CHUNK,
+            "{held_places} for 100000"
+        );
         for seq in 0..99_000 {
             run.remove(seq);
         }
-        let held: usize = run.chunks.iter().map(VecDeque::capacity).sum();
-        assert!(held <= 1_000 + 2 * CHUNK, "{held} places for 1000");
+        let held_places = places(&run);
+        assert!(held_places <= 1_000 + 2 * CHUNK, "{held_places} for 1000");
+    }
+
+    #[test]
+    fn what_is_taken_from_the_middle_gives_its_memory_back() {
+        let mut run = Run::default();
+        for seq in 0..100_000 {
+            run.insert(seq, held(seq));
+        }
+        for seq in (0..100_000).filter(|seq| seq % 100 != 0) {
+            run.remove(seq);
+        }
+        let held_places = places(&run);
+        assert!(held_places <= 4_000, "{held_places} for 1000");
+        assert!(run.chunks.len() < 100, "{} chunks", run.chunks.len());
+        let left: Vec<u64> = run.iter_from(0).map(|(seq, _)| seq).collect();
+        assert!(left.iter().copied().eq((0..1000).map(|n| n * 100)));
     }
 
     proptest! {
         #[test]
-        fn a_run_is_an_ordered_map(steps in prop::collection::vec((any::<bool>(), 0_u64..600), 0..2_000)) {
+        fn a_run_is_an_ordered_map(
+            steps in prop::collection::vec((any::<bool>(), 0_u64..600), 0..2_000),
+            // So that numbers are too far apart for one chunk, or only nearly so.
+            scale in prop::sample::select(vec![1_u64, 7_000_000, 40_000_000, 1 << 34]),
+        ) {
             let mut run = Run::default();
             let mut model = BTreeMap::new();
             for (add, seq) in steps {
+                let seq = seq * scale;
                 if add {
-                    run.insert(entry(seq));
-                    model.insert(seq, entry(seq));
+                    run.insert(seq, held(seq));
+                    model.insert(seq, held(seq));
                 } else {
                     prop_assert_eq!(run.remove(seq), model.remove(&seq));
                 }
                 prop_assert_eq!(run.len(), model.len());
-                prop_assert_eq!(run.first(), model.values().next());
+                let first = model.iter().next().map(|(seq, value)| (*seq, *value));
+                prop_assert_eq!(run.first(), first);
                 prop_assert_eq!(run.get(seq), model.get(&seq));
             }
             for from in [0, 17, 300, 599, 700] {
-                let read: Vec<u64> = run.iter_from(from).map(|entry| entry.seq).collect();
-                let expected: Vec<u64> = model.range(from..).map(|(seq, _)| *seq).collect();
+                let from = from * scale;
+                let read: Vec<(u64, Held)> = run.iter_from(from).collect();
+                let expected: Vec<_> = model.range(from..).map(|(seq, value)| (*seq, *value)).collect();
                 prop_assert_eq!(read, expected);
             }
         }

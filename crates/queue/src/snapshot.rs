@@ -6,19 +6,19 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use bridge_core::{BindingKey, Seated, Seq, View};
+use bridge_core::{BindingKey, Seated, Seq, Timestamp, View};
 
 use crate::OpenError;
 use crate::disk::{Access, Disk, Layout, RealDisk};
-use crate::fetch::{Address, FetchError, Fetcher, Info, info_in, message_in};
-use crate::index::{Index, SlotId};
+use crate::fetch::{Address, FetchError, Fetcher, Info, info_in, message_in, received_in};
+use crate::index::SlotId;
 use crate::inspect::{
     BindingInfo, Inspection, QuarantineFile, SegmentInfo, Unreadable, Verification, ViewInfo,
 };
 use crate::lock::{Holder, holder};
 use crate::recovery::{Scan, io_error, scan};
 use crate::report::RecoveryReport;
-use crate::run::{Entry, Location};
+use crate::run::{Location, Seat};
 use crate::segment::VERSION;
 
 /// How often reading begins again when a bridge at work unlinks a segment meanwhile.
@@ -99,10 +99,11 @@ impl Snapshot {
             bytes: segment.bytes,
             live_bytes: segment.live_bytes(),
         });
+        let mut fetcher = self.fetcher.another();
         let mut bindings: Vec<BindingInfo> = index
             .keys()
             .map(|(slot, key)| {
-                let [queue, deferred, dead_letters] = views(index, slot);
+                let [queue, deferred, dead_letters] = self.views(&mut fetcher, slot);
                 BindingInfo {
                     binding: key.clone(),
                     queue,
@@ -195,11 +196,45 @@ impl Snapshot {
         verification
     }
 
+    fn views(&self, fetcher: &mut Fetcher, slot: SlotId) -> [ViewInfo; 3] {
+        let index = &self.found.index;
+        let [queue, deferred, dead] = index.quantities(slot);
+        // What was redriven stands at the tail, and may be older than the head.
+        let queued = index.queued(slot).map(|queued| queued.received).min();
+        let mut held = |view, quantity| ViewInfo {
+            quantity,
+            oldest: self.oldest_held(fetcher, slot, view),
+        };
+        let (deferred, dead) = (
+            held(View::Deferred, deferred),
+            held(View::DeadLetters, dead),
+        );
+        let queue = ViewInfo {
+            quantity: queue,
+            oldest: queued,
+        };
+        [queue, deferred, dead]
+    }
+
+    /// When the oldest was received of the entries of a view of which memory holds no more than
+    /// where they lie; those that cannot be read are left out.
+    fn oldest_held(&self, fetcher: &mut Fetcher, slot: SlotId, view: View) -> Option<Timestamp> {
+        let index = &self.found.index;
+        let page = index.page(slot, view, 0, usize::MAX, u64::MAX);
+        let received = page.iter().enumerate().filter_map(|(number, (entry, _))| {
+            let address = Address::of(index, entry.location)?;
+            let rest = page.iter().skip(number + 1);
+            fetcher.read_ahead(address, rest.map(|(entry, _)| entry.location));
+            fetcher.frame(address, received_in).ok()
+        });
+        received.min()
+    }
+
     fn fetch(
         &mut self,
         slot: SlotId,
         view: View,
-        entry: Entry,
+        entry: Seat,
         info: Option<Location>,
     ) -> Result<Seated, FetchError> {
         let index = &self.found.index;
@@ -226,28 +261,10 @@ impl Snapshot {
         })
     }
 
-    fn store_error(&self, error: FetchError, entry: Entry) -> bridge_core::StoreError {
+    fn store_error(&self, error: FetchError, entry: Seat) -> bridge_core::StoreError {
         let address = Address::of(&self.found.index, entry.location);
         error.into_store_error(&self.layout, entry.seq, address)
     }
-}
-
-fn views(index: &Index, slot: SlotId) -> [ViewInfo; 3] {
-    let quantities = index.quantities(slot);
-    let info = |(view, quantity)| {
-        // What was redriven stands at the tail, and may be older than the head.
-        let page = index.page(slot, view, 0, usize::MAX, u64::MAX);
-        ViewInfo {
-            quantity,
-            oldest: page.iter().map(|(entry, _)| entry.received).min(),
-        }
-    };
-    let [queue, deferred, dead] = quantities;
-    [
-        info((View::Queue, queue)),
-        info((View::Deferred, deferred)),
-        info((View::DeadLetters, dead)),
-    ]
 }
 
 fn quarantine(disk: &dyn Disk, layout: &Layout) -> Result<Vec<QuarantineFile>, OpenError> {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bridge_core::{Move, Moved, Pending};
+use bridge_core::{Move, Moved, Pending, Quantity};
 
 use super::*;
 use crate::sim::Random;
@@ -228,7 +228,12 @@ impl Model {
                 );
                 let usage = journal.usage(&key(binding));
                 let usage = [usage.queue, usage.deferred, usage.dead_letters][place];
-                assert_eq!(usage.entries, page.len() as u64, "usage of {view:?}");
+                let size = |seated: &Seated| seated.message.as_ref().unwrap().message.size();
+                let counted = Quantity {
+                    entries: page.len() as u64,
+                    bytes: page.iter().map(size).sum(),
+                };
+                assert_eq!(usage, counted, "seed {seed}: i24: usage of {view:?}");
                 for seated in page {
                     let at = (binding, number(&seated));
                     let twice = found.insert(at, place as u8);
