@@ -10,6 +10,7 @@ use bridge_testkit::{Crossing, CrossingReport, Disturbance, Load};
 use clap::{Args, value_parser};
 
 use crate::bench::build;
+use crate::step::{Report, Step};
 
 /// The deliveries in which nothing may be lost when the bridge is killed.
 const DURABLE: [&str; 2] = ["store_and_forward", "outbox"];
@@ -31,9 +32,13 @@ pub(crate) struct CrossingArgs {
 /// What `cargo xtask crash` takes.
 #[derive(Debug, Args)]
 pub(crate) struct CrashArgs {
-    /// How often the bridge is killed, in each delivery mode
-    #[arg(long, default_value_t = 20, value_parser = value_parser!(u32).range(1..=10_000))]
-    rounds: u32,
+    /// How often the bridge is killed, in each delivery mode [default: 20; of the journal alone: 200]
+    #[arg(long, value_parser = value_parser!(u32).range(1..=10_000))]
+    rounds: Option<u32>,
+    /// Only the journal: a process that puts, settles, defers, dead-letters, redrives and deletes is
+    /// killed again and again, and what it was told is compared with what is there
+    #[arg(long, conflicts_with_all = ["messages", "seed"])]
+    journal: bool,
     /// How many messages cross meanwhile
     #[arg(long, default_value_t = 100_000, value_parser = value_parser!(u64).range(1_000..=100_000_000))]
     messages: u64,
@@ -86,6 +91,10 @@ pub(crate) fn run(args: &CrossingArgs) -> Result<()> {
 
 /// A crossing in each durable delivery mode with the bridge killed again and again.
 pub(crate) fn crash(args: &CrashArgs) -> Result<()> {
+    if args.journal {
+        return crash_journal(args.rounds.unwrap_or(200));
+    }
+    let rounds = args.rounds.unwrap_or(20);
     let program = build::bridge()?;
     let seed = args
         .seed
@@ -96,17 +105,20 @@ pub(crate) fn crash(args: &CrashArgs) -> Result<()> {
     };
     let mut failures = 0;
     for delivery in DURABLE {
-        println!(
-            "\n=== killed {} times, {delivery}, --seed {seed}",
-            args.rounds
-        );
-        let killed = Disturbance::BridgeKilled {
-            rounds: args.rounds,
-            seed,
-        };
+        println!("\n=== killed {rounds} times, {delivery}, --seed {seed}");
+        let killed = Disturbance::BridgeKilled { rounds, seed };
         failures += judge(&cross(&program, load, delivery, killed)?, false);
     }
     verdict(failures)
+}
+
+/// The test of `bridge-queue` that does this for a few rounds in every test run.
+fn crash_journal(rounds: u32) -> Result<()> {
+    let mut report = Report::new(false);
+    let test = "test -p bridge-queue --test kill --locked -- --nocapture";
+    let rounds = rounds.to_string();
+    report.run(Step::cargo("journal", test).env("BRIDGE_QUEUE_KILL_TEST_ROUNDS", &rounds))?;
+    report.finish()
 }
 
 fn cross(

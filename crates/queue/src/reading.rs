@@ -46,7 +46,14 @@ impl InfoAt {
 /// Reads until no one can ask any more.
 pub(crate) fn run(shared: &Arc<Shared>, jobs: &Receiver<ReadJob>) {
     let mut fetcher = Fetcher::new(shared.disk.clone(), shared.layout.clone());
-    while let Ok(job) = jobs.recv() {
+    loop {
+        let job = jobs.try_recv().or_else(|_| {
+            // The space of a segment that is unlinked meanwhile is free only once no one has it
+            // open, and it may be long before the next job.
+            fetcher.close_all_but(|_| false);
+            jobs.recv()
+        });
+        let Ok(job) = job else { return };
         let page = read(shared, &mut fetcher, &job);
         // Who asked may have lost interest.
         let _ = job.answer.send(Ok(page));

@@ -8,31 +8,14 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::disk::{Access, Disk, DiskFile};
 
+mod file;
+mod random;
+mod replay;
+pub(crate) use random::Random;
+pub(crate) use replay::{Cut, Op, Replay};
+
 const PAGE: usize = 4096;
 const SECTOR: usize = 512;
-
-/// Random numbers that are the same for the same seed.
-#[derive(Debug, Clone)]
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) const fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// A number below `bound`.
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ (z >> 31)) % bound.max(1)
-    }
-
-    pub(crate) fn one_in(&mut self, count: u64) -> bool {
-        self.below(count) == 0
-    }
-}
 
 #[derive(Debug, Clone)]
 enum Write {
@@ -51,7 +34,7 @@ struct Inode {
 }
 
 #[derive(Debug, Clone)]
-enum Naming {
+pub(crate) enum Naming {
     Create(PathBuf, usize),
     Remove(PathBuf),
     Rename(PathBuf, PathBuf),
@@ -72,6 +55,8 @@ struct Sim {
     failing_removes: u32,
     unreadable: Option<PathBuf>,
     random: u64,
+    /// What was done, when that is recorded.
+    recorded: Option<Vec<Op>>,
     /// Syncs take their time.
     slow: bool,
     /// Syncs wait until they are let through, this many of them.
@@ -120,6 +105,9 @@ fn write(bytes: &mut Vec<u8>, at: usize, new: &[u8]) {
 impl Inode {
     /// What may be on the disk now: each unsynced page there, not there, or torn.
     fn image(&self, random: &mut Random) -> Vec<u8> {
+        if self.unsafe_writes.is_empty() {
+            return self.safe.clone();
+        }
         let mut image = self.safe.clone();
         for operation in &self.unsafe_writes {
             match operation {
@@ -184,9 +172,28 @@ impl Sim {
             .map_or(u64::MAX, |capacity| capacity.saturating_sub(used as u64))
     }
 
+    fn note(&mut self, op: impl FnOnce() -> Op) {
+        if let Some(recorded) = &mut self.recorded {
+            recorded.push(op());
+        }
+    }
+
     fn name(&mut self, naming: Naming) {
+        self.note(|| Op::Name(naming.clone()));
         apply(&mut self.names, &naming);
         self.unsafe_namings.push(naming);
+    }
+
+    fn sync_names(&mut self, folder: &Path) {
+        let namings = std::mem::take(&mut self.unsafe_namings);
+        let (here, elsewhere): (Vec<_>, Vec<_>) = namings.into_iter().partition(|naming| {
+            let (Naming::Create(path, _) | Naming::Remove(path) | Naming::Rename(_, path)) = naming;
+            path.parent() == Some(folder)
+        });
+        for naming in here {
+            apply(&mut self.safe_names, &naming);
+        }
+        self.unsafe_namings = elsewhere;
     }
 
     fn find(&self, path: &Path) -> io::Result<usize> {
@@ -424,96 +431,8 @@ impl Disk for SimDisk {
     fn sync_folder(&self, folder: &Path) -> io::Result<()> {
         let mut sim = self.sim();
         sim.operate()?;
-        let namings = std::mem::take(&mut sim.unsafe_namings);
-        let (here, elsewhere): (Vec<_>, Vec<_>) = namings.into_iter().partition(|naming| {
-            let (Naming::Create(path, _) | Naming::Remove(path) | Naming::Rename(_, path)) = naming;
-            path.parent() == Some(folder)
-        });
-        for naming in here {
-            apply(&mut sim.safe_names, &naming);
-        }
-        sim.unsafe_namings = elsewhere;
+        sim.note(|| Op::SyncFolder(folder.to_owned()));
+        sim.sync_names(folder);
         Ok(())
-    }
-}
-
-impl DiskFile for SimFile {
-    fn len(&self) -> io::Result<u64> {
-        Ok(self.disk.sim().inodes[self.inode].seen.len() as u64)
-    }
-
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        let sim = self.disk.sim();
-        if sim.is_off() {
-            return Err(off());
-        }
-        if sim.unreadable.as_ref() == Some(&self.path) {
-            return Err(io::Error::other("a bad sector"));
-        }
-        let seen = &sim.inodes[self.inode].seen;
-        let from = offset as usize;
-        let bytes = seen
-            .get(from..from + buffer.len())
-            .ok_or(io::ErrorKind::UnexpectedEof)?;
-        buffer.copy_from_slice(bytes);
-        Ok(())
-    }
-
-    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let mut sim = self.disk.sim();
-        let was_off = sim.is_off();
-        let powered = sim.operate();
-        if was_off {
-            return powered;
-        }
-        let at = offset as usize;
-        let end = sim.inodes[self.inode].seen.len();
-        assert!(at <= end, "a hole between {end} and {at}");
-        let grows = (at + bytes.len()).saturating_sub(sim.inodes[self.inode].seen.len()) as u64;
-        let short = grows.saturating_sub(sim.room()) as usize;
-        // A write on which the power goes may have got anywhere.
-        let written = &bytes[..bytes.len() - short];
-        let inode = &mut sim.inodes[self.inode];
-        write(&mut inode.seen, at, written);
-        inode.unsafe_writes.push(Write::Bytes(at, written.to_vec()));
-        powered?;
-        if short > 0 {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        Ok(())
-    }
-
-    fn cut(&self, len: u64) -> io::Result<()> {
-        let mut sim = self.disk.sim();
-        sim.operate()?;
-        if sim.failing_cuts > 0 {
-            sim.failing_cuts -= 1;
-            return Err(io::Error::other("no cut"));
-        }
-        let inode = &mut sim.inodes[self.inode];
-        inode.seen.resize(len as usize, 0);
-        inode.unsafe_writes.push(Write::Cut(len as usize));
-        Ok(())
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        let mut sim = self.disk.passed();
-        sim.operate()?;
-        if sim.failing_syncs > 0 {
-            sim.failing_syncs -= 1;
-            sim.random += 1;
-            let mut random = Random::new(sim.random);
-            let inode = &mut sim.inodes[self.inode];
-            // The pages are marked clean: a later sync says well and does nothing for them.
-            inode.safe = inode.image(&mut random);
-            inode.unsafe_writes.clear();
-            return Err(io::Error::other("a failing disk"));
-        }
-        sim.inodes[self.inode].sync();
-        Ok(())
-    }
-
-    fn allocate(&self, len: u64) -> io::Result<()> {
-        self.write_at(&vec![0; len as usize], 0)
     }
 }

@@ -13,6 +13,7 @@ mod missing;
 mod pipe;
 mod random;
 mod space;
+mod sweep;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -113,12 +113,15 @@ fn i14_a_flipped_byte_costs_its_record_and_no_other() {
 #[test]
 fn a_flipped_byte_in_a_header_costs_nothing() {
     let (disk, path, bytes, _) = ten();
-    for at in [0, 8, 10, 20, 35, SECOND_HEADER_AT, SECOND_HEADER_AT + 20] {
+    // Magic, version, number, salt and checksum, of both copies.
+    let headers = [0, SECOND_HEADER_AT].map(|at| at..at + crate::segment::HEADER);
+    for at in headers.into_iter().flatten() {
         let mut bad = bytes.clone();
         bad[at] ^= 0x41;
         let (found, report) = reopened(&disk, &path, bad);
         assert_eq!(found.len(), 10, "byte {at}");
         assert_eq!(report.damage[0].kind, DamageKind::HeaderCopy);
+        assert_eq!(report.lost_records(), 0);
     }
 }
 
@@ -147,6 +150,32 @@ fn a_zeroed_page_costs_what_was_in_it() {
     assert_eq!(found.len() as u64 + report.lost_records(), 40);
     assert!(report.lost_records() < 20, "{report:?}");
     assert!(found.ends_with(&[38, 39]));
+}
+
+#[test]
+fn each_page_of_a_segment_may_be_zeroed() {
+    let disk = SimDisk::default();
+    let (journal, _) = open(&disk);
+    for number in 0..90 {
+        put(&journal, number);
+    }
+    drop(journal);
+    let (path, bytes) = segments(&disk).pop_first().unwrap();
+    for page in (0..bytes.len()).step_by(4096) {
+        let mut bad = bytes.clone();
+        let end = bad.len().min(page + 4096);
+        bad[page..end].fill(0);
+        let (found, report) = reopened(&disk, &path, bad);
+        assert_eq!(report.damage.len(), 1, "page at {page}: {report:?}");
+        if page < FRAMES_AT {
+            assert_eq!(found.len(), 90, "page at {page}");
+            continue;
+        }
+        // The list of segments is in the first page of frames, and is no message.
+        let lost = report.lost_records() - u64::from(page == FRAMES_AT);
+        assert_eq!(found.len() as u64 + lost, 90, "page at {page}");
+        assert!((1..40).contains(&lost), "page at {page}: {report:?}");
+    }
 }
 
 #[test]

@@ -7,21 +7,21 @@ use bridge_core::{Move, Moved, Pending, Quantity};
 use super::*;
 use crate::sim::Random;
 
-const BINDINGS: usize = 3;
+pub(super) const BINDINGS: usize = 3;
 
 /// Where a message may be found at a binding; `None` is nowhere.
-type Places = BTreeSet<Option<u8>>;
+pub(super) type Places = BTreeSet<Option<u8>>;
 
 const QUEUE: u8 = 0;
 const DEFERRED: u8 = 1;
 const DEAD: u8 = 2;
-const VIEWS: [View; 3] = [View::Queue, View::Deferred, View::DeadLetters];
+pub(super) const VIEWS: [View; 3] = [View::Queue, View::Deferred, View::DeadLetters];
 
 #[derive(Debug, Default)]
-struct Model {
+pub(super) struct Model {
     next: u64,
     /// By binding and message: where it may be.
-    places: BTreeMap<(usize, u64), Places>,
+    pub(super) places: BTreeMap<(usize, u64), Places>,
     seqs: BTreeMap<(usize, u64), Seq>,
     /// Those that were settled, which the disk may not know yet.
     settled: BTreeSet<(usize, u64)>,
@@ -29,6 +29,9 @@ struct Model {
     together: Vec<Vec<(usize, u64)>>,
     /// Redrives that may have happened: exactly one of the two messages is there.
     either: Vec<(usize, u64, u64)>,
+    /// Every put of the latest burst, and every redrive, however it was answered.
+    pub(super) asked_together: Vec<Vec<(usize, u64)>>,
+    pub(super) asked_either: Vec<(usize, u64, u64)>,
 }
 
 enum Asked {
@@ -40,7 +43,9 @@ enum Asked {
 
 impl Model {
     /// Asks for several things at once, and waits for the answers.
-    fn burst(&mut self, journal: &Journal, random: &mut Random) {
+    pub(super) fn burst(&mut self, journal: &Journal, random: &mut Random) {
+        self.asked_together.clear();
+        self.asked_either.clear();
         let mut asked = Vec::new();
         let mut busy = BTreeSet::new();
         for _ in 0..=random.below(8) {
@@ -56,6 +61,13 @@ impl Model {
         if random.one_in(12) && block_on(journal.flush()).is_ok() {
             self.settles_are_durable();
         }
+    }
+
+    /// Notes that the journal was closed in an orderly way.
+    pub(super) fn closed(&mut self) {
+        self.asked_together.clear();
+        self.asked_either.clear();
+        self.settles_are_durable();
     }
 
     fn settles_are_durable(&mut self) {
@@ -86,6 +98,7 @@ impl Model {
                 at.push((binding, number));
             }
         }
+        self.asked_together.push(at.clone());
         let payload = vec![number as u8; random.below(900) as usize];
         Asked::Put(at, journal.put(message_of(number, payload), to))
     }
@@ -160,6 +173,7 @@ impl Model {
                 self.places.get_mut(&at).unwrap().insert(None);
                 self.places
                     .insert((binding, new), [None, Some(QUEUE)].into());
+                self.asked_either.push((binding, number, new));
                 let id = id(new);
                 let pending = journal.apply(Move::Redrive {
                     binding: binding_key,

@@ -100,3 +100,65 @@ fn a_few_that_stay_do_not_pin_the_disk() {
     assert_eq!(report.damage, []);
     check(&journal);
 }
+
+/// A deferred message lies in the first segment and its refusal in the second, of which nothing
+/// else is needed. It is settled while the disk is busy, so that only the memory knows: then the
+/// second segment is dead. If it went before the disk was told, the message would be back in the
+/// queue after a power cut, as if it had never been refused.
+#[test]
+fn i09_a_segment_goes_only_after_the_disk_knows_why_it_may() {
+    let disk = SimDisk::default();
+    let options = JournalOptions {
+        // No settle is written for its own sake.
+        settle_delay: Duration::from_secs(3_600),
+        settle_count: usize::MAX,
+        ..small()
+    };
+    let journal = Journal::open_on(Arc::new(disk.clone()), &folder(), options, None);
+    let (journal, _) = journal.unwrap();
+    let fill = |from: u64, segments_then: usize| {
+        let mut seqs = Vec::new();
+        while segments(&disk).len() < segments_then {
+            let number = from + seqs.len() as u64;
+            seqs.push(put(&journal, number));
+        }
+        seqs
+    };
+    let stays = put(&journal, 0);
+    let deferred = put(&journal, 1);
+    // What begins a new segment is its first message.
+    let first_of_second = fill(10, 2).pop().unwrap();
+    let moved = journal.apply(Move::Defer {
+        binding: key(0),
+        seq: deferred,
+        info: refused(),
+    });
+    block_on(moved).unwrap();
+    let mut done = fill(1_000, 3);
+    // The last of them is in the third segment.
+    done.pop();
+    done.push(first_of_second);
+    journal.settle(&key(0), &done);
+    block_on(journal.flush()).unwrap();
+    let second = segments(&disk).into_keys().nth(1).unwrap();
+
+    disk.close_gate();
+    let pending = journal.put(message(5_000), vec![queue(0)]);
+    disk.until_one_waits();
+    journal.settle(&key(0), &[deferred]);
+    disk.open_gate();
+    block_on(pending).unwrap();
+    let end = std::time::Instant::now() + Duration::from_secs(10);
+    while segments(&disk).contains_key(&second) {
+        assert!(std::time::Instant::now() < end, "it is not unlinked");
+        std::thread::yield_now();
+    }
+    for seed in 0..20 {
+        let disk = disk.after_power_cut(seed);
+        let (journal, report) = open(&disk);
+        assert!(report.is_clean(), "{report:?}");
+        let queue = numbers(&journal, 0, View::Queue);
+        assert!(queue.contains(&0) && queue.contains(&5_000), "{stays:?}");
+        assert!(!queue.contains(&1), "seed {seed}: back in the queue");
+    }
+}
