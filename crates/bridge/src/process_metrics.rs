@@ -6,7 +6,7 @@ use bridge_transport::SessionStats;
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
 /// What a session's counters are called, in which order [`values`] gives them.
-const SESSION_COUNTERS: [(&str, &str); 17] = [
+const SESSION_COUNTERS: [(&str, &str); 18] = [
     ("connects_total", "Connections that were established."),
     (
         "connect_failures_total",
@@ -31,6 +31,10 @@ const SESSION_COUNTERS: [(&str, &str); 17] = [
     (
         "invalid_topics_total",
         "Messages received with an impossible topic, and set aside.",
+    ),
+    (
+        "invalid_properties_total",
+        "Messages received with an impossible text in their properties, and set aside.",
     ),
     (
         "too_large_total",
@@ -74,6 +78,7 @@ fn values(stats: &SessionStats) -> [u64; SESSION_COUNTERS.len()] {
         stats.sessions_lost,
         stats.answer_timeouts,
         stats.invalid_topics,
+        stats.invalid_properties,
         stats.too_large,
         stats.properties_lost,
         stats.dropped_qos0,

@@ -26,7 +26,7 @@ use tokio::time::timeout;
 use crate::approach::{Approach, Way};
 use crate::convert::to_wire_qos;
 use crate::dial::DialError;
-use crate::guard::{Flush, Guarded, Marker, Rules, Said, Witness};
+use crate::guard::{Flush, Guarded, Marker, Rules, Said, Violation, Witness};
 use crate::keys::KeyError;
 use crate::packet::{self, Policies};
 use crate::status::Status;
@@ -97,6 +97,9 @@ pub(crate) enum Ending {
     /// The network, or the protocol.
     #[error("{0}")]
     Failed(#[from] ConnectionError),
+    /// MQTT 5 §4.13.
+    #[error("{0}")]
+    Violated(Violation),
     /// A broker that answers pings and not this.
     #[error("a {what} has gone unanswered for {after:?}")]
     Unanswered {
@@ -272,6 +275,11 @@ impl Driver {
             Err(error) => return Ending::Task(error),
         };
         // The guard has seen the true codes; the library may know them by another name.
+        if self.witness.disconnect().is_none()
+            && let Some(violation) = self.witness.violation()
+        {
+            return Ending::Violated(violation);
+        }
         let refused = || self.witness.connack().filter(|(code, _)| code.is_refusal());
         match (error, self.witness.disconnect(), refused()) {
             (_, Some(said), _) | (_, None, Some(said)) if is_redirect(said.0) => {

@@ -7,12 +7,16 @@
 //!
 //! The library speaks MQTT 5 to it, whatever it speaks with the broker: `docs/adr/0004`.
 
+mod exchange;
+mod grammar;
 mod marker;
 mod outgoing;
+mod property;
 mod reshape;
 mod screen;
 mod translator;
 mod v311;
+mod violation;
 mod wire;
 mod witness;
 
@@ -28,10 +32,11 @@ use tokio::time::{Sleep, sleep};
 use tokio_util::io::poll_read_buf;
 
 pub(crate) use marker::{Marker, SetAside};
+pub(crate) use violation::Violation;
 pub(crate) use witness::{Said, Witness};
 
-use outgoing::Outgoing;
-use screen::{Screen, Violation};
+use outgoing::{Outgoing, Step};
+use screen::Screen;
 use translator::Translator;
 
 use crate::Protocol;
@@ -132,9 +137,7 @@ impl<S> Guarded<S> {
 
     /// Takes over what the library writes, as the broker will read it.
     fn take_over(&mut self, bytes: &[u8]) {
-        let urgent = &mut self.urgent;
-        self.handed
-            .follow(bytes, |kind| *urgent |= !outgoing::may_wait(kind));
+        self.note_handed(bytes);
         match self.rules.protocol {
             Protocol::V5 => self.waiting.extend_from_slice(bytes),
             Protocol::V311 => {
@@ -151,14 +154,28 @@ impl<S> Guarded<S> {
         }
     }
 
+    fn note_handed(&mut self, bytes: &[u8]) {
+        let (urgent, screen) = (&mut self.urgent, &mut self.screen);
+        self.handed.follow(bytes, |step| {
+            screen.outgoing(step);
+            if let Step::Begun(first) = step {
+                *urgent |= !outgoing::may_wait(first);
+            }
+        });
+    }
+
     fn note_written(&mut self, bytes: &[u8]) {
         self.stalled = None;
         let witness = &self.witness;
-        self.written.follow(bytes, |kind| {
-            if kind == wire::PUBLISH {
-                witness.publish_begun();
-            }
+        self.written.follow(bytes, |step| match step {
+            Step::Begun(first) if first >> 4 == wire::PUBLISH => witness.publish_begun(),
+            Step::Begun(_) | Step::Id(..) => {}
         });
+    }
+
+    /// Whether what the library writes goes nowhere.
+    const fn is_over(&self) -> bool {
+        self.broken.is_some() || self.violation.is_some()
     }
 }
 
@@ -191,6 +208,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guarded<S> {
             Err(error) => self.fail(error),
         }
         Poll::Ready(())
+    }
+
+    /// Nothing more is read, and the broker is told why, if it has room for a few bytes.
+    fn violated(&mut self, cx: &mut Context<'_>, violation: Violation) {
+        self.witness.violated(violation);
+        // MQTT 3.1.1 §4.8 has no words for it; and nothing can be said within a packet.
+        let can_be_said = self.rules.protocol == Protocol::V5 && self.handed.is_between_packets();
+        if self.broken.is_none() && can_be_said {
+            let goodbye = [wire::DISCONNECT << 4, 1, violation.code()];
+            self.waiting.extend_from_slice(&goodbye);
+            if self.push(cx).is_ready() && self.broken.is_none() {
+                let _ = self.flush_through(cx);
+            }
+        }
+        self.witness.write_has_failed();
+        self.violation = Some(violation);
     }
 
     /// Writes what waits.
@@ -249,7 +282,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guarded<S> {
                 }
                 (Poll::Ready(Ok(0)), None) => return Poll::Ready(Ok(())),
                 (Poll::Ready(Err(error)), None) => return Poll::Ready(Err(error)),
-                (Poll::Ready(Ok(_)), _) => this.violation = this.screen.examine().err(),
+                (Poll::Ready(Ok(_)), _) => {
+                    if let Err(violation) = this.screen.examine() {
+                        this.violated(cx, violation);
+                    }
+                }
                 (Poll::Pending, Some(broken)) => {
                     ready!(broken.until.as_mut().poll(cx));
                     return Poll::Ready(Err(copy(&broken.error)));
@@ -267,13 +304,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        if this.broken.is_some() {
+        if this.is_over() {
             return Poll::Ready(Ok(buf.len()));
         }
         if let (Flush::AtOnce, Protocol::V5) = (this.rules.flush, this.rules.protocol) {
             let written = ready!(this.write_through(cx, buf));
             if this.broken.is_none() {
-                this.note_written(buf.get(..written).unwrap_or_default());
+                let written = buf.get(..written).unwrap_or_default();
+                this.note_handed(written);
+                this.note_written(written);
             }
             return Poll::Ready(Ok(written));
         }
@@ -287,7 +326,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if this.broken.is_some() || (this.rules.flush == Flush::WhenIdle && !this.urgent) {
+        if this.is_over() || (this.rules.flush == Flush::WhenIdle && !this.urgent) {
             return Poll::Ready(Ok(()));
         }
         ready!(this.push(cx));

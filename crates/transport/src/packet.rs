@@ -92,7 +92,10 @@ fn sound(properties: &Properties) -> bool {
     let text = |text: &String| fits(text.len()) && !text.contains('\0');
     let mut pairs = properties.user_properties.iter();
     properties.content_type.as_ref().is_none_or(text)
-        && properties.response_topic.as_ref().is_none_or(text)
+        && properties.response_topic.as_ref().is_none_or(|topic| {
+            // MQTT 5 §3.3.2.3.5.
+            text(topic) && !topic.contains(['+', '#'])
+        })
         && properties
             .correlation_data
             .as_ref()

@@ -26,6 +26,9 @@ pub struct SessionStats {
     pub answer_timeouts: u64,
     /// Messages that came with a topic that is none; acknowledged and set aside.
     pub invalid_topics: u64,
+    /// Messages that came with a text in their properties that is none (MQTT 5 §1.5.4);
+    /// acknowledged and set aside.
+    pub invalid_properties: u64,
     /// Messages that were larger than the session takes, from a broker that could not be told so
     /// (MQTT 3.1.1); acknowledged and lost.
     pub too_large: u64,
@@ -103,6 +106,7 @@ counters!(
     sessions_lost,
     answer_timeouts,
     invalid_topics,
+    invalid_properties,
     too_large,
     properties_lost,
     refused_subscriptions,

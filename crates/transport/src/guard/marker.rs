@@ -8,11 +8,15 @@
 
 use bridge_core::ReasonCode;
 
+use super::wire;
+
 /// Why a message that came goes no further than its acknowledgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SetAside {
     /// Its topic is none.
     InvalidTopic,
+    /// A text in its properties is none.
+    InvalidProperties,
     /// It is larger than we read. A broker on MQTT 5 is told how large that is.
     TooLarge,
 }
@@ -23,6 +27,7 @@ pub(crate) struct Marker {
     property: String,
     topic: String,
     too_large: String,
+    unsound: String,
 }
 
 impl Marker {
@@ -32,6 +37,7 @@ impl Marker {
             property: format!("bridge-true-code-{secret:016x}"),
             topic: format!("bridge-invalid-topic-{secret:016x}"),
             too_large: format!("bridge-too-large-{secret:016x}"),
+            unsound: format!("bridge-unsound-{secret:016x}"),
         }
     }
 
@@ -50,12 +56,25 @@ impl Marker {
         &self.too_large
     }
 
-    /// What the guard has put its own topic in place of, if it has.
-    pub(crate) fn stands_for(&self, topic: &[u8]) -> Option<SetAside> {
+    /// Appends the property that stands for those of a message which were not fit to be read.
+    pub(super) fn write_unsound(&self, properties: &mut Vec<u8>) {
+        properties.push(wire::USER_PROPERTY);
+        wire::write_text(properties, self.unsound.as_bytes());
+        wire::write_text(properties, &[]);
+    }
+
+    /// Why a message has to be set aside, if it has.
+    pub(crate) fn set_aside(
+        &self,
+        topic: &[u8],
+        mut user_properties: impl Iterator<Item = impl AsRef<str>>,
+    ) -> Option<SetAside> {
         if topic == self.topic.as_bytes() {
             Some(SetAside::InvalidTopic)
         } else if topic == self.too_large.as_bytes() {
             Some(SetAside::TooLarge)
+        } else if user_properties.any(|name| name.as_ref() == self.unsound) {
+            Some(SetAside::InvalidProperties)
         } else {
             None
         }

@@ -5,7 +5,12 @@
 //! about one message (I03), not a reason to lose the connection.
 
 use super::marker::Marker;
+use super::property;
+use super::v311;
 use super::wire;
+
+/// How many characters of a reason string or a server reference are kept.
+const LONGEST_TEXT: usize = 256;
 
 /// What a whole packet from the broker shall become; `None` when it may pass as it is.
 ///
@@ -16,16 +21,11 @@ pub(super) fn reshape(packet: &[u8], header: usize, marker: &Marker) -> Option<V
         wire::PUBACK | wire::PUBREC => acknowledgement(first, body, 0x83, &PUBACK_CODES, marker),
         wire::PUBCOMP => acknowledgement(first, body, 0x92, &PUBCOMP_CODES, marker),
         wire::PUBREL => release(first, body),
+        wire::CONNACK => connection_answer(packet, header, body),
         wire::SUBACK => subscription_answer(packet, header, body, &SUBACK_CODES),
         wire::UNSUBACK => subscription_answer(packet, header, body, &UNSUBACK_CODES),
-        wire::DISCONNECT => {
-            let code = body.first()?;
-            if *code == 0x04 || DISCONNECT_CODES.contains(code) {
-                return None;
-            }
-            let mut reshaped = packet.to_vec();
-            *reshaped.get_mut(header)? = 0x80;
-            Some(reshaped)
+        wire::DISCONNECT if *body.first()? != 0x04 => {
+            with_known_code(packet, header, &DISCONNECT_CODES)
         }
         _ => None,
     }
@@ -37,6 +37,10 @@ const SUBACK_CODES: [u8; 12] = [
     0x00, 0x01, 0x02, 0x80, 0x83, 0x87, 0x8F, 0x91, 0x97, 0x9E, 0xA1, 0xA2,
 ];
 const UNSUBACK_CODES: [u8; 7] = [0x00, 0x11, 0x80, 0x83, 0x87, 0x8F, 0x91];
+const CONNACK_CODES: [u8; 22] = [
+    0x00, 0x80, 0x81, 0x82, 0x83, 0x84, 0x85, 0x86, 0x87, 0x88, 0x89, 0x8A, 0x8C, 0x90, 0x95, 0x97,
+    0x99, 0x9A, 0x9B, 0x9C, 0x9D, 0x9F,
+];
 const DISCONNECT_CODES: [u8; 28] = [
     0x00, 0x80, 0x81, 0x82, 0x83, 0x87, 0x89, 0x8B, 0x8D, 0x8E, 0x8F, 0x90, 0x93, 0x94, 0x95, 0x96,
     0x97, 0x98, 0x99, 0x9A, 0x9B, 0x9C, 0x9D, 0x9E, 0x9F, 0xA0, 0xA1, 0xA2,
@@ -82,6 +86,50 @@ fn release(first: u8, body: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
+/// CONNACK: whether the session is present, reason code, properties.
+fn connection_answer(packet: &[u8], header: usize, body: &[u8]) -> Option<Vec<u8>> {
+    let [_, code, rest @ ..] = body else {
+        return None;
+    };
+    if *code == 0 {
+        return None;
+    }
+    if !rest.is_empty() {
+        return with_known_code(packet, header + 1, &CONNACK_CODES);
+    }
+    let code = v311::connect_code(*code).unwrap_or(*code);
+    let known = if CONNACK_CODES.contains(&code) {
+        code
+    } else {
+        0x80
+    };
+    Some(framed(0x20, &[0, known, 0]))
+}
+
+/// Reason code and reason string of a CONNACK's body.
+///
+/// A broker that knows only MQTT 3.1.1 answers in that, so that any client understands. To us it
+/// says that it does not know MQTT 5.
+pub(super) fn connection_reason(body: &[u8]) -> (u8, Option<String>) {
+    if let [_, code] = body
+        && let Some(code) = v311::connect_code(*code)
+        && code != 0
+    {
+        return (code, Some("the answer is in MQTT 3.1.1".to_owned()));
+    }
+    reason(body.get(1..).unwrap_or_default())
+}
+
+/// The same packet with 0x80 at that place, unless the code there is known.
+fn with_known_code(packet: &[u8], at: usize, known: &[u8]) -> Option<Vec<u8>> {
+    if known.contains(packet.get(at)?) {
+        return None;
+    }
+    let mut reshaped = packet.to_vec();
+    *reshaped.get_mut(at)? = 0x80;
+    Some(reshaped)
+}
+
 /// SUBACK and UNSUBACK: packet id, properties, one reason code for each filter.
 fn subscription_answer(packet: &[u8], header: usize, body: &[u8], known: &[u8]) -> Option<Vec<u8>> {
     let (length, at) = wire::read_length(body.get(2..)?).ok()??;
@@ -123,31 +171,15 @@ pub(super) fn server_reference(from_code: &[u8]) -> Option<String> {
     text_property(from_code.get(1..)?, wire::SERVER_REFERENCE)
 }
 
-/// Looks for a property that is a text. Every property of these two packets that may stand before
-/// it has a known form; one that has not ends the search.
-fn text_property(properties: &[u8], wanted: u8) -> Option<String> {
-    let (length, at) = wire::read_length(properties).ok()??;
-    let mut rest = properties.get(at..at.checked_add(length)?)?;
-    while let Some((id, after)) = rest.split_first() {
-        rest = match *id {
-            id if id == wanted => {
-                let (text, _) = wire::read_text(after)?;
-                return Some(String::from_utf8_lossy(text).into_owned());
-            }
-            // One byte: maximum QoS, retain available and the other availabilities.
-            0x24 | 0x25 | 0x28 | 0x29 | 0x2A => after.get(1..)?,
-            // Two bytes: server keep alive, receive maximum, topic alias maximum.
-            0x13 | 0x21 | 0x22 => after.get(2..)?,
-            // Four bytes: session expiry interval, maximum packet size.
-            0x11 | 0x27 => after.get(4..)?,
-            // A text: assigned client id, authentication, response information, server reference,
-            // reason string.
-            0x12 | 0x15 | 0x16 | 0x1A | wire::SERVER_REFERENCE | wire::REASON_STRING => {
-                wire::read_text(after)?.1
-            }
-            wire::USER_PROPERTY => wire::read_text(wire::read_text(after)?.1)?.1,
-            _ => return None,
-        };
+/// The beginning of a property that is a text, if there is one; it is meant for a log.
+fn text_property(from_properties: &[u8], wanted: u8) -> Option<String> {
+    let (mut rest, _) = property::split(from_properties)?;
+    while let Some((property, after)) = property::next(rest) {
+        if property.id == wanted {
+            let text = String::from_utf8_lossy(property.value.get(2..)?).into_owned();
+            return Some(text.chars().take(LONGEST_TEXT).collect());
+        }
+        rest = after;
     }
     None
 }

@@ -8,33 +8,16 @@ use std::sync::Arc;
 use bridge_core::Topic;
 use bytes::{Buf, BytesMut};
 
+use super::exchange::Exchange;
+use super::grammar;
 use super::marker::Marker;
+use super::outgoing::Step;
+use super::property;
 use super::reshape;
+use super::violation::Violation;
 use super::wire;
 use super::witness::Witness;
 use crate::Protocol;
-
-/// Why nothing more may be read from this connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Violation {
-    /// The broker was told our Maximum Packet Size, MQTT 5 §3.1.2.11.4.
-    #[error("the broker sent a packet of {size} bytes, though at most {maximum} were asked for")]
-    TooLarge {
-        /// The packet's whole length.
-        size: usize,
-        /// Ours.
-        maximum: usize,
-    },
-    /// MQTT 5 §1.5.5.
-    #[error("the broker sent a packet whose length takes more than four bytes")]
-    Overlong,
-    /// MQTT 3.1.1 §4.8.
-    #[error("the broker sent a packet that MQTT 3.1.1 does not know, of type {kind}")]
-    Malformed {
-        /// The upper half of its first byte.
-        kind: u8,
-    },
-}
 
 /// Frames what has come, reshapes what the library would stumble over, and clears the rest.
 ///
@@ -55,8 +38,11 @@ pub(super) struct Screen {
     unseen: usize,
     /// How much of it is to be thrown away behind that.
     skipped: usize,
+    exchange: Exchange,
     /// How many filters each UNSUBSCRIBE had that has not been answered.
     unsubscribed: HashMap<u16, usize>,
+    /// The CONNACK has come.
+    welcomed: bool,
     maximum: usize,
     marker: Marker,
     witness: Arc<Witness>,
@@ -76,7 +62,9 @@ impl Screen {
             translated: BytesMut::new(),
             unseen: 0,
             skipped: 0,
+            exchange: Exchange::default(),
             unsubscribed: HashMap::new(),
+            welcomed: false,
             maximum: usize::try_from(maximum).unwrap_or(usize::MAX),
             marker,
             witness,
@@ -106,6 +94,11 @@ impl Screen {
         let bytes = bytes.min(self.cleared);
         self.raw.advance(bytes);
         self.cleared -= bytes;
+    }
+
+    /// Something goes to the broker.
+    pub(super) fn outgoing(&mut self, step: Step) {
+        self.exchange.outgoing(step);
     }
 
     /// Clears as much as can be.
@@ -138,29 +131,20 @@ impl Screen {
             else {
                 return Ok(());
             };
-            let (kind, header) = (first >> 4, 1 + bytes);
+            let (first, kind, header) = (*first, first >> 4, 1 + bytes);
             let size = header + remaining;
+            self.is_in_turn(kind)?;
             if size > self.maximum && !self.may_set_aside(kind) {
                 return Err(Violation::TooLarge {
                     size,
                     maximum: self.maximum,
                 });
             }
-            let looked_at = match kind {
-                _ if self.protocol == Protocol::V311 => self.translate(header, size)?,
-                wire::PUBLISH => self.publish(header, size),
-                wire::CONNACK
-                | wire::PUBACK
-                | wire::PUBREC
-                | wire::PUBREL
-                | wire::PUBCOMP
-                | wire::SUBACK
-                | wire::UNSUBACK
-                | wire::DISCONNECT => self.whole(kind, header, size),
-                _ => {
-                    self.unseen = size;
-                    true
-                }
+            let looked_at = match (self.protocol, kind) {
+                (Protocol::V5, wire::PUBLISH) => self.publish(first, header, size)?,
+                (Protocol::V5, _) => self.whole(first, header, size)?,
+                (Protocol::V311, wire::PUBLISH) => self.translate_publish(first, header, size)?,
+                (Protocol::V311, _) => self.translate(first, header, size)?,
             };
             if !looked_at {
                 return Ok(());
@@ -168,60 +152,120 @@ impl Screen {
         }
     }
 
-    /// Looks at a PUBLISH's topic; false when it has not come yet.
-    fn publish(&mut self, header: usize, size: usize) -> bool {
+    /// Whether a broker may send a packet of that type now.
+    fn is_in_turn(&self, kind: u8) -> Result<(), Violation> {
+        let packet = wire::name(kind);
+        match (kind, self.welcomed) {
+            (wire::CONNACK, false) => Ok(()),
+            // We offer no authentication that would take more than a CONNECT, MQTT 5 §4.12.
+            (
+                wire::CONNACK
+                | wire::CONNECT
+                | wire::SUBSCRIBE
+                | wire::UNSUBSCRIBE
+                | wire::PINGREQ
+                | wire::AUTH
+                | 0,
+                _,
+            ) => Err(Violation::Unexpected { packet }),
+            (wire::DISCONNECT, _) if self.protocol == Protocol::V311 => {
+                Err(Violation::Unexpected { packet })
+            }
+            // Too soon as well before the CONNACK, but it says why.
+            (wire::DISCONNECT, _) | (_, true) => Ok(()),
+            (_, false) => Err(Violation::TooSoon { packet }),
+        }
+    }
+
+    /// Looks at all of a PUBLISH but its payload; false when it has not come yet.
+    fn publish(&mut self, first: u8, header: usize, size: usize) -> Result<bool, Violation> {
+        let malformed = Violation::Malformed { packet: "PUBLISH" };
         let rest = self.raw.get(self.cleared..).unwrap_or_default();
         let body = rest.get(header..size.min(rest.len())).unwrap_or_default();
-        let Some((topic, _)) = wire::read_text(body) else {
-            // A whole packet without a whole topic is malformed; the library says so.
-            let complete = rest.len() >= size;
-            self.unseen = if complete { size } else { 0 };
-            return complete;
-        };
-        // An empty topic means a topic alias, MQTT 5 §3.3.2.3.4.
-        if topic.is_empty() || Topic::from_bytes(topic).is_ok() {
-            self.unseen = size;
-            return true;
+        let complete = rest.len() >= size;
+        if first & 0x06 == 0x06 {
+            return Err(malformed);
         }
-        let topic_end = header + 2 + topic.len();
-        let mut named = Vec::new();
-        wire::write_text(&mut named, self.marker.topic().as_bytes());
-        let behind = size - topic_end;
-        let mut head = vec![rest.first().copied().unwrap_or_default()];
-        wire::write_length(&mut head, named.len() + behind);
-        head.append(&mut named);
-        self.put_in_place(topic_end, &head);
-        self.unseen = behind;
-        true
+        let Some(head) = Head::read(first, body) else {
+            return if complete { Err(malformed) } else { Ok(false) };
+        };
+        if let Some(id) = head.id {
+            self.exchange.publish(first, id);
+        }
+        let found = property::of_publish(head.properties).ok_or(malformed)?;
+        // An empty topic means a topic alias, MQTT 5 §3.3.2.3.4.
+        let sound_topic = head.topic.is_empty() || Topic::from_bytes(head.topic).is_ok();
+        let payload = size - header - head.length;
+        let (topic, properties, kept) = if !sound_topic {
+            // Later messages may come by its alias: they are set aside as well.
+            (self.marker.topic().as_bytes(), found.alias, 0)
+        } else if found.unsound {
+            let mut properties = found.alias;
+            self.marker.write_unsound(&mut properties);
+            (head.topic, properties, 0)
+        } else if found.has_identifiers {
+            let properties = property::without_identifiers(head.properties);
+            (head.topic, properties, payload)
+        } else {
+            self.unseen = size;
+            return Ok(true);
+        };
+        let mut body = Vec::new();
+        wire::write_text(&mut body, topic);
+        if let Some(id) = head.id {
+            body.extend_from_slice(&id.to_be_bytes());
+        }
+        wire::write_length(&mut body, properties.len());
+        body.extend_from_slice(&properties);
+        let mut packet = vec![first];
+        wire::write_length(&mut packet, body.len() + kept);
+        packet.append(&mut body);
+        let old = header + head.length;
+        self.put_in_place(old, &packet);
+        (self.unseen, self.skipped) = (kept, payload - kept);
+        Ok(true)
     }
 
     /// Looks at a packet that is short; false when it has not all come yet.
-    fn whole(&mut self, kind: u8, header: usize, size: usize) -> bool {
+    fn whole(&mut self, first: u8, header: usize, size: usize) -> Result<bool, Violation> {
         let rest = self.raw.get(self.cleared..).unwrap_or_default();
         let Some(packet) = rest.get(..size) else {
-            return false;
+            return Ok(false);
         };
-        let body = packet.get(header..).unwrap_or_default();
+        let (kind, body) = (first >> 4, packet.get(header..).unwrap_or_default());
+        if !grammar::is_well_formed(first, body) {
+            let packet = wire::name(kind);
+            return Err(Violation::Malformed { packet });
+        }
+        is_asked_for(&mut self.exchange, kind, body)?;
         match kind {
             wire::DISCONNECT => {
                 self.witness.disconnected(reshape::reason(body));
                 self.witness.pointed_to(reshape::server_reference(body));
             }
-            // The first byte holds the session present flag.
             wire::CONNACK => {
+                self.welcomed = true;
+                self.witness.welcomed(reshape::connection_reason(body));
                 let from_code = body.get(1..).unwrap_or_default();
-                self.witness.welcomed(reshape::reason(from_code));
                 self.witness
                     .pointed_to(reshape::server_reference(from_code));
             }
             _ => {}
         }
-        let Some(reshaped) = reshape::reshape(packet, header, &self.marker) else {
-            self.unseen = size;
-            return true;
-        };
-        self.put_in_place(size, &reshaped);
-        true
+        let mut reshaped = reshape::reshape(packet, header, &self.marker);
+        if reshaped
+            .as_ref()
+            .is_some_and(|new| new.len() > self.maximum)
+        {
+            // What was added is too much: the true code is worth more than the broker's words.
+            let bare = body.get(..3).map(|bare| [&[first, 3], bare].concat());
+            reshaped = bare.and_then(|bare| reshape::reshape(&bare, 2, &self.marker));
+        }
+        match reshaped {
+            None => self.unseen = size,
+            Some(reshaped) => self.put_in_place(size, &reshaped),
+        }
+        Ok(true)
     }
 
     /// Clears bytes as they are.
@@ -247,6 +291,52 @@ impl Screen {
         self.raw.extend_from_slice(new);
         self.raw.extend_from_slice(&tail);
         self.cleared += new.len();
+    }
+}
+
+/// Whether something asked for an answer; PUBREL counts as one.
+fn is_asked_for(exchange: &mut Exchange, kind: u8, body: &[u8]) -> Result<(), Violation> {
+    let (wire::PUBACK
+    | wire::PUBREC
+    | wire::PUBREL
+    | wire::PUBCOMP
+    | wire::SUBACK
+    | wire::UNSUBACK) = kind
+    else {
+        return Ok(());
+    };
+    let id = body.first_chunk().copied().map_or(0, u16::from_be_bytes);
+    let refused = body.get(2).is_some_and(|code| *code >= 0x80);
+    if exchange.answer(kind, id, refused) {
+        return Ok(());
+    }
+    Err(Violation::Unasked {
+        packet: wire::name(kind),
+        id,
+    })
+}
+
+/// What stands before the payload of a PUBLISH, MQTT 5 §3.3.
+struct Head<'a> {
+    topic: &'a [u8],
+    id: Option<u16>,
+    properties: &'a [u8],
+    /// Of all that.
+    length: usize,
+}
+
+impl<'a> Head<'a> {
+    /// `None` when it is not complete.
+    fn read(first: u8, body: &'a [u8]) -> Option<Self> {
+        let (topic, after) = wire::read_text(body)?;
+        let (id, after) = after.split_at_checked(wire::id_length(first))?;
+        let (properties, payload) = property::split(after)?;
+        Some(Self {
+            topic,
+            id: id.first_chunk().copied().map(u16::from_be_bytes),
+            properties,
+            length: body.len() - payload.len(),
+        })
     }
 }
 

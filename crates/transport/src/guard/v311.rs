@@ -167,7 +167,7 @@ pub(super) fn inward(
 ) -> Option<()> {
     match (first >> 4, body) {
         (wire::CONNACK, [flags, code]) => {
-            let code = connect_code(*code);
+            let code = connect_code(*code).unwrap_or(0x80);
             // MQTT 3.1.1 §3.2.2.2: no session is present where the connection is refused.
             let flags = if code == 0 { *flags } else { 0 };
             framed(first, &[flags, code, 0], out);
@@ -194,9 +194,10 @@ pub(super) fn inward(
     Some(())
 }
 
-/// The reason code that says what a return code says, MQTT 3.1.1 §3.2.2.3.
-const fn connect_code(code: u8) -> u8 {
-    match code {
+/// The reason code that says what a return code says, MQTT 3.1.1 §3.2.2.3; `None` when that is
+/// reserved.
+pub(super) const fn connect_code(code: u8) -> Option<u8> {
+    Some(match code {
         0 => 0x00,
         // Unacceptable protocol version.
         1 => 0x84,
@@ -208,9 +209,8 @@ const fn connect_code(code: u8) -> u8 {
         4 => 0x86,
         // Not authorized.
         5 => 0x87,
-        // Reserved: unspecified error.
-        _ => 0x80,
-    }
+        _ => return None,
+    })
 }
 
 #[cfg(test)]

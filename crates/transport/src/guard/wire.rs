@@ -31,6 +31,31 @@ pub(super) const CONNACK: u8 = 2;
 /// DISCONNECT.
 pub(super) const DISCONNECT: u8 = 14;
 
+/// AUTH.
+pub(super) const AUTH: u8 = 15;
+
+/// What the standard calls a packet of that type.
+pub(super) const fn name(kind: u8) -> &'static str {
+    match kind {
+        CONNECT => "CONNECT",
+        CONNACK => "CONNACK",
+        PUBLISH => "PUBLISH",
+        PUBACK => "PUBACK",
+        PUBREC => "PUBREC",
+        PUBREL => "PUBREL",
+        PUBCOMP => "PUBCOMP",
+        SUBSCRIBE => "SUBSCRIBE",
+        SUBACK => "SUBACK",
+        UNSUBSCRIBE => "UNSUBSCRIBE",
+        UNSUBACK => "UNSUBACK",
+        PINGREQ => "PINGREQ",
+        PINGRESP => "PINGRESP",
+        DISCONNECT => "DISCONNECT",
+        AUTH => "AUTH",
+        _ => "packet of type 0",
+    }
+}
+
 /// User Property, MQTT 5 §2.2.2.2.
 pub(super) const USER_PROPERTY: u8 = 0x26;
 /// Reason String, MQTT 5 §2.2.2.2.

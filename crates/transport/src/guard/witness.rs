@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use bridge_core::ReasonCode;
 
+use super::violation::Violation;
 use crate::dial::Held;
 
 /// A reason code with the broker's own words, where it gave any.
@@ -18,6 +19,7 @@ pub(crate) struct Witness {
     connack: Mutex<Option<Said>>,
     disconnect: Mutex<Option<Said>>,
     reference: Mutex<Option<String>>,
+    violation: Mutex<Option<Violation>>,
     /// The socket once more, for a goodbye that waits until the broker has read it.
     socket: Mutex<Option<Held>>,
 }
@@ -48,6 +50,11 @@ impl Witness {
         lock(&self.reference).clone()
     }
 
+    /// What the broker did that it may not, if it did.
+    pub(crate) fn violation(&self) -> Option<Violation> {
+        *lock(&self.violation)
+    }
+
     /// Keeps the socket open beyond the client, until [`Witness::let_go`].
     pub(crate) fn hold(&self, socket: Held) {
         *lock(&self.socket) = Some(socket);
@@ -64,6 +71,10 @@ impl Witness {
 
     pub(super) fn write_has_failed(&self) {
         self.write_failed.store(true, Ordering::Release);
+    }
+
+    pub(super) fn violated(&self, violation: Violation) {
+        lock(&self.violation).get_or_insert(violation);
     }
 
     pub(super) fn welcomed(&self, (code, text): (u8, Option<String>)) {

@@ -10,6 +10,8 @@ use tokio::time::timeout;
 
 /// What is held of a delivery besides its message.
 const OVERHEAD: u64 = 512;
+/// What is held of a user property besides its texts.
+const PAIR_OVERHEAD: u64 = 80;
 
 /// Deliveries in order of arrival, bounded in bytes.
 ///
@@ -153,7 +155,9 @@ impl Waiting {
 }
 
 fn cost(delivery: &Delivery) -> u64 {
-    delivery.message.size() + OVERHEAD
+    // A pair of five bytes on the wire is two strings here.
+    let pairs = delivery.message.properties.user_properties.len() as u64;
+    delivery.message.size() + OVERHEAD + pairs * PAIR_OVERHEAD
 }
 
 #[cfg(test)]

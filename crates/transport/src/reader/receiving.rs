@@ -25,6 +25,7 @@ pub(super) struct Receiving {
     waited: Duration,
     waits_since: Duration,
     announced_invalid: bool,
+    announced_unsound: bool,
     announced_too_large: bool,
 }
 
@@ -38,6 +39,7 @@ impl Receiving {
             marker,
             first,
             announced_invalid: false,
+            announced_unsound: false,
             announced_too_large: false,
         }
     }
@@ -59,7 +61,9 @@ impl Receiving {
             },
         };
         let receipt = Box::new(receipt);
-        let message = match self.marker.stands_for(&publish.topic) {
+        let properties = publish.properties.iter();
+        let names = properties.flat_map(|p| p.user_properties.iter().map(|(name, _)| name));
+        let message = match self.marker.set_aside(&publish.topic, names) {
             Some(why) => Err(why),
             None => from_wire(publish).map_err(|_| SetAside::InvalidTopic),
         };
@@ -109,6 +113,18 @@ impl Receiving {
                         broker = %self.shared.config.brokers,
                         "the broker sent a message whose topic is not valid; such messages are \
                          acknowledged, counted and set aside"
+                    );
+                }
+            }
+            SetAside::InvalidProperties => {
+                counters.invalid_properties.add(1);
+                if !std::mem::replace(&mut self.announced_unsound, true) {
+                    warn!(
+                        event = "invalid_properties_received",
+                        session = %self.shared.config.name,
+                        broker = %self.shared.config.brokers,
+                        "the broker sent a message with a text in its properties that is not \
+                         valid; such messages are acknowledged, counted and set aside"
                     );
                 }
             }

@@ -3,8 +3,9 @@
 use bridge_core::Topic;
 use bytes::BytesMut;
 
-use super::{Screen, Violation};
+use super::{Screen, is_asked_for};
 use crate::Protocol;
+use crate::guard::violation::Violation;
 use crate::guard::{v311, wire};
 
 impl Screen {
@@ -20,50 +21,61 @@ impl Screen {
         self.protocol == Protocol::V311 && kind == wire::PUBLISH
     }
 
-    /// Looks at a packet; false when it has not all come yet.
-    pub(super) fn translate(&mut self, header: usize, size: usize) -> Result<bool, Violation> {
-        let Some(first) = self.raw.first().copied() else {
+    /// Looks at a packet that is short; false when it has not all come yet.
+    pub(super) fn translate(
+        &mut self,
+        first: u8,
+        header: usize,
+        size: usize,
+    ) -> Result<bool, Violation> {
+        let Some(whole) = self.raw.get(..size) else {
             return Ok(false);
         };
-        let kind = first >> 4;
-        if kind == wire::PUBLISH {
-            return self.translate_publish(first, header, size);
+        let (kind, body) = (first >> 4, whole.get(header..).unwrap_or_default());
+        let malformed = Violation::Malformed {
+            packet: wire::name(kind),
+        };
+        if first & 0x0F != if kind == wire::PUBREL { 2 } else { 0 } {
+            return Err(malformed);
         }
-        let Some(body) = self.raw.get(header..size) else {
-            return Ok(false);
-        };
+        if body.len() > 1 {
+            is_asked_for(&mut self.exchange, kind, body.get(..2).unwrap_or_default())?;
+        }
         let mut packet = BytesMut::new();
         let unsubscribed = &mut self.unsubscribed;
-        v311::inward(first, body, &mut packet, |id| unsubscribed.remove(&id))
-            .ok_or(Violation::Malformed { kind })?;
+        v311::inward(first, body, &mut packet, |id| unsubscribed.remove(&id)).ok_or(malformed)?;
         if kind == wire::CONNACK {
             // Behind the header and the session present flag.
             let code = packet.get(3).copied().unwrap_or_default();
+            self.welcomed = true;
             self.witness.welcomed((code, None));
         }
         self.put_in_place(size, &packet);
         Ok(true)
     }
 
-    /// Needs all but the payload.
-    fn translate_publish(
+    /// Looks at all of a PUBLISH but its payload; false when it has not come yet.
+    pub(super) fn translate_publish(
         &mut self,
         first: u8,
         header: usize,
         size: usize,
     ) -> Result<bool, Violation> {
-        let malformed = Violation::Malformed { kind: first >> 4 };
+        let malformed = Violation::Malformed { packet: "PUBLISH" };
+        if first & 0x06 == 0x06 {
+            return Err(malformed);
+        }
         let complete = self.raw.len() >= size;
-        let body = self
-            .raw
-            .get(header..size.min(self.raw.len()))
-            .unwrap_or_default();
+        let body = self.raw.get(header..size.min(self.raw.len()));
         let id_length = wire::id_length(first);
-        let head = wire::read_text(body)
+        let head = wire::read_text(body.unwrap_or_default())
             .and_then(|(topic, after)| after.get(..id_length).map(|id| (topic, id)));
         let Some((topic, id)) = head else {
             return if complete { Err(malformed) } else { Ok(false) };
         };
+        if let Some(id) = id.first_chunk() {
+            self.exchange.publish(first, u16::from_be_bytes(*id));
+        }
         let head = header + 2 + topic.len() + id_length;
         // MQTT 5 has one byte more in the same length.
         let too_large = size > self.maximum || size - header >= wire::MAX_LENGTH;
@@ -72,7 +84,7 @@ impl Screen {
         } else if Topic::from_bytes(topic).is_ok() {
             (topic, size - head)
         } else {
-            (self.marker.topic().as_bytes(), size - head)
+            (self.marker.topic().as_bytes(), 0)
         };
         let mut packet = vec![first];
         wire::write_length(&mut packet, 2 + topic.len() + id_length + 1 + payload);
