@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use bridge_core::{Name, TemplateContext, Topic};
-use bridge_runtime::{BindingSpec, DeliveryMode, OnExpired, OnFull, RetainPolicy, RouteSpec};
+use bridge_runtime::{
+    BindingSpec, DeliveryMode, OnDeadLettersFull, OnExpired, OnFull, RetainPolicy, RouteSpec,
+};
 use serde_json::{Value, json};
 
 use crate::config::{Config, Paint, show_duration, show_size};
@@ -125,7 +127,22 @@ impl<'a> Explanation<'a> {
                             OnExpired::DeadLetter => "becomes a dead letter",
                         },
                     );
+                    let _ = writeln!(
+                        out,
+                        "      not authorized while queued: offered again every {} for {}, up to {} messages or {}",
+                        show_duration(binding.deferral.retry_interval),
+                        show_duration(binding.deferral.window),
+                        binding.deferral.max_entries,
+                        show_size(binding.deferral.max_bytes),
+                    );
                 }
+                let _ = writeln!(
+                    out,
+                    "      up to {} dead letters or {}, then {}",
+                    binding.dead_letters.max_entries,
+                    show_size(binding.dead_letters.max_bytes),
+                    on_dead_letters_full(binding).replace('_', " "),
+                );
             }
         }
         out
@@ -162,6 +179,17 @@ impl<'a> Explanation<'a> {
                         "max_bytes": binding.queue.max_bytes,
                         "on_full": on_full(binding),
                     })),
+                    "deferred": queued.then(|| json!({
+                        "window": show_duration(binding.deferral.window),
+                        "retry_interval": show_duration(binding.deferral.retry_interval),
+                        "max_entries": binding.deferral.max_entries,
+                        "max_bytes": binding.deferral.max_bytes,
+                    })),
+                    "dead_letters": {
+                        "max_entries": binding.dead_letters.max_entries,
+                        "max_bytes": binding.dead_letters.max_bytes,
+                        "on_full": on_dead_letters_full(binding),
+                    },
                     "on_expired": match binding.on_expired {
                         OnExpired::Drop => "drop",
                         OnExpired::DeadLetter => "dead_letter",
@@ -241,6 +269,13 @@ fn retain(binding: &BindingSpec) -> &'static str {
         RetainPolicy::Keep => "retain flag as it came",
         RetainPolicy::Always => "retained",
         RetainPolicy::Never => "not retained",
+    }
+}
+
+fn on_dead_letters_full(binding: &BindingSpec) -> &'static str {
+    match binding.dead_letters.on_full {
+        OnDeadLettersFull::DiscardNewest => "discard_newest",
+        OnDeadLettersFull::Hold => "hold",
     }
 }
 

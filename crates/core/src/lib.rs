@@ -6,11 +6,12 @@
 //! written at [`Source`], [`Sink`] and [`Store`].
 //!
 //! ```
-//! use bridge_core::{ReasonCode, Topic, TopicFilter, Verdict};
+//! use bridge_core::{Acknowledgement, ReasonCode, Topic, TopicFilter, Verdict};
 //!
 //! let topic = Topic::parse("sensors/boiler/1")?;
 //! assert!(TopicFilter::parse("sensors/#")?.matches(&topic));
-//! assert_eq!(Verdict::of(ReasonCode::new(0x87)), Verdict::RefusedByPolicy);
+//! let denied = Verdict::of(Acknowledgement::PubAck, ReasonCode::new(0x87));
+//! assert_eq!(denied, Verdict::RefusedByPolicy);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -43,4 +44,4 @@ pub use template::{
     InvalidTemplate, RenderError, TemplateContext, TemplateProblem, TopicShape, TopicTemplate,
 };
 pub use topic::{InvalidFilter, InvalidTopic, Topic, TopicFilter};
-pub use verdict::{Disposition, Path, Verdict};
+pub use verdict::{Acknowledgement, Closing, Disposition, Path, Rule, Verdict};

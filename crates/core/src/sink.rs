@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{BoxFuture, Message, QoS, Reason, ReasonCode};
+use crate::{Acknowledgement, BoxFuture, Message, QoS, Reason, ReasonCode};
 
 /// One session that messages are published to.
 ///
@@ -53,6 +53,8 @@ pub type Admitted = BoxFuture<'static, Answer>;
 pub enum Answer {
     /// The broker has answered; for QoS 0 it stands for "written to the socket".
     Answered {
+        /// With which packet.
+        by: Acknowledgement,
         /// The broker's own code, also where the client library did not know it.
         code: ReasonCode,
         /// The broker's reason string, where it gave one.
@@ -60,6 +62,15 @@ pub enum Answer {
     },
     /// No answer will come.
     Unanswered(Unanswered),
+    /// The destination failed on this message, and gave no verdict: an HTTP 5xx, a timeout, a
+    /// processor's error. The link is up and the message may be offered again; whoever offers it
+    /// counts (I19). No MQTT broker answers like that.
+    Failed {
+        /// In which way.
+        reason: Reason,
+        /// The destination's own words, where it gave any.
+        detail: Option<String>,
+    },
 }
 
 /// What is known of a message that was not answered.

@@ -18,6 +18,17 @@ pub trait Source: Send + Sync + fmt::Debug {
     /// The next message, or `None` once the source is closed. One caller at a time.
     fn next(&self) -> BoxFuture<'_, Option<Delivery>>;
 
+    /// Someone else counts attempts and writes dead letters for what this subscription delivers
+    /// (I19): from now on nothing underneath may count, give up on or expire a message of it. What
+    /// is not acknowledged is held and delivered again, without limit.
+    ///
+    /// Called for every subscription when it is made, before the first [`Source::next`]. `group`
+    /// is the share group of a shared subscription. The default does nothing, which is right for
+    /// every transport without a ceiling of its own, MQTT among them.
+    fn mark_subscription_owned(&self, stream: &TopicFilter, group: Option<&str>) {
+        let _ = (stream, group);
+    }
+
     /// How it is now.
     fn state(&self) -> SourceState;
 

@@ -121,6 +121,8 @@ pub struct Destination {
 pub enum Placement {
     /// At the tail of the queue.
     Queue,
+    /// Straight behind the deferred messages of its topic.
+    Deferred(DeferInfo),
     /// Straight among the dead letters: a refusal on the live path.
     DeadLetter(DeadLetterInfo),
 }
@@ -141,11 +143,12 @@ pub enum View {
 pub struct DeferInfo {
     /// Why.
     pub reason: Reason,
-    /// The first refusal; the deferral window counts from here.
+    /// The first refusal, or when it lined up behind one that was refused; the deferral window
+    /// counts from here.
     pub first_refusal: Timestamp,
     /// The latest refusal.
     pub last_refusal: Timestamp,
-    /// How often it was offered and refused.
+    /// How often it was offered and refused; 0 for one that lines up behind another of its topic.
     pub attempts: u32,
 }
 

@@ -1,5 +1,7 @@
 //! What a broker's answer says of one message: decided from the reason code alone (I01).
 
+mod table;
+
 use crate::ReasonCode;
 
 /// What a broker's answer says of one message.
@@ -15,24 +17,47 @@ pub enum Verdict {
     RefusedByPolicy,
 }
 
+/// With which packet a broker answered a PUBLISH.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Acknowledgement {
+    /// None, as for every message of QoS 0: it was written to the socket.
+    Written,
+    /// PUBACK, for QoS 1.
+    PubAck,
+    /// PUBREC, for QoS 2, with a code that ends the exchange.
+    PubRec,
+    /// PUBCOMP, for QoS 2, after a PUBREC that accepted the message.
+    PubComp,
+}
+
+/// What a DISCONNECT with some code says of the connection. It never says anything of a message:
+/// none is named in it (I01).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Closing {
+    /// The broker goes, or cannot at present: connecting again is right.
+    Passing,
+    /// Another client connected with our client id.
+    TakenOver,
+    /// The broker did not like a packet of ours. When it is a message, connecting and sending it
+    /// again leads here again: see I06.
+    Packet,
+    /// The broker does not want this client; a person has to act.
+    Unwanted,
+}
+
 impl Verdict {
-    /// The verdict that a code of PUBACK, PUBREC or PUBCOMP stands for.
+    /// The verdict that `code` in the packet `by` stands for: the table of
+    /// [`ReasonCode::rule`], with two exceptions.
     ///
-    /// | code | verdict | source |
-    /// |---|---|---|
-    /// | below 0x80 | accepted | MQTT 5 §2.4 |
-    /// | 0x87 not authorized | refused by policy | §3.4.2.1; an ACL is changed without a reconnect |
-    /// | 0x91 packet identifier in use | refused for now | §3.4.2.1; says nothing of the message |
-    /// | 0x97 quota exceeded | refused for now | §3.4.2.1, §4.9 |
-    /// | every other one, unknown ones too | refused for good | §2.4: ≥ 0x80 is a failure |
-    pub const fn of(code: ReasonCode) -> Self {
-        match code {
-            ReasonCode::NOT_AUTHORIZED => Self::RefusedByPolicy,
-            ReasonCode::PACKET_IDENTIFIER_IN_USE | ReasonCode::QUOTA_EXCEEDED => {
-                Self::RefusedForNow
-            }
-            code if code.is_refusal() => Self::RefusedForGood,
-            _ => Self::Accepted,
+    /// A PUBCOMP comes after a PUBREC that accepted the message: with that PUBREC the broker has
+    /// taken it over (MQTT 5 §4.3.3), and the sender has to forget it. A PUBCOMP with 0x92 (packet
+    /// identifier not found) then says that the broker no longer knows the exchange, not that it
+    /// has not got the message. Refused and kept as a dead letter, the message would come twice
+    /// with its redrive; sent again, it would come twice at once.
+    pub const fn of(by: Acknowledgement, code: ReasonCode) -> Self {
+        match by {
+            Acknowledgement::PubAck | Acknowledgement::PubRec => code.rule().verdict,
+            Acknowledgement::PubComp | Acknowledgement::Written => Self::Accepted,
         }
     }
 
@@ -47,6 +72,17 @@ impl Verdict {
             (Self::RefusedForNow, _) => Disposition::Keep,
         }
     }
+}
+
+/// What the bridge makes of a reason code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rule {
+    /// In PUBACK and PUBREC.
+    pub verdict: Verdict,
+    /// In DISCONNECT.
+    pub closing: Closing,
+    /// Where that comes from: a section of MQTT 5, with our reading of it.
+    pub source: &'static str,
 }
 
 /// On which way to the broker a message was when it was answered.
@@ -76,15 +112,47 @@ mod tests {
     use super::*;
 
     #[test]
-    fn i03_every_code_has_its_verdict() {
+    fn i03_every_code_of_puback_and_pubrec_has_its_verdict() {
+        for by in [Acknowledgement::PubAck, Acknowledgement::PubRec] {
+            for byte in 0..=u8::MAX {
+                let expected = match byte {
+                    0x00..=0x7f => Verdict::Accepted,
+                    0x87 => Verdict::RefusedByPolicy,
+                    0x91 | 0x97 => Verdict::RefusedForNow,
+                    _ => Verdict::RefusedForGood,
+                };
+                let code = ReasonCode::new(byte);
+                assert_eq!(Verdict::of(by, code), expected, "{by:?} {code:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn i03_what_a_pubrec_has_accepted_no_pubcomp_refuses() {
         for byte in 0..=u8::MAX {
-            let expected = match byte {
-                0x00..=0x7f => Verdict::Accepted,
-                0x87 => Verdict::RefusedByPolicy,
-                0x91 | 0x97 => Verdict::RefusedForNow,
-                _ => Verdict::RefusedForGood,
-            };
-            assert_eq!(Verdict::of(ReasonCode::new(byte)), expected, "0x{byte:02X}");
+            let code = ReasonCode::new(byte);
+            let verdict = Verdict::of(Acknowledgement::PubComp, code);
+            assert_eq!(verdict, Verdict::Accepted, "{code:?}");
+        }
+    }
+
+    #[test]
+    fn i17_of_all_codes_one_says_takeover() {
+        let taken = |byte: &u8| ReasonCode::new(*byte).rule().closing == Closing::TakenOver;
+        assert_eq!((0..=u8::MAX).filter(taken).collect::<Vec<_>>(), [0x8E]);
+    }
+
+    #[test]
+    fn every_code_that_the_standard_names_has_a_rule_of_its_own_with_its_source() {
+        for byte in 0x80..=u8::MAX {
+            let code = ReasonCode::new(byte);
+            let known = !code.to_string().starts_with("unknown_");
+            assert_eq!(
+                code.rule() != ReasonCode::new(0xFF).rule(),
+                known,
+                "{code:?}"
+            );
+            assert!(code.rule().source.contains('§'), "{code:?}");
         }
     }
 

@@ -119,7 +119,8 @@ impl State {
                     traffic.received.pop_front();
                     &mut traffic.queued
                 }
-                _ => &mut traffic.dead,
+                Placed::Deferred(_) => &mut traffic.deferred,
+                Placed::Dead(_) => &mut traffic.dead,
             };
             quantity.entries = quantity.entries.saturating_sub(1);
             quantity.bytes = quantity.bytes.saturating_sub(size);

@@ -150,7 +150,7 @@ impl Journal {
         let traffic = state.traffic(slot);
         Usage {
             queue: sum(queue, traffic.queued),
-            deferred,
+            deferred: sum(deferred, traffic.deferred),
             dead_letters: sum(dead, traffic.dead),
             oldest: head.or_else(|| traffic.received.front().copied()),
         }
@@ -201,6 +201,7 @@ impl Store for Journal {
             let slot = state.index.intern(&binding);
             let placed = match placement {
                 Placement::Queue => Placed::Queue,
+                Placement::Deferred(info) => Placed::Deferred(info),
                 Placement::DeadLetter(info) => Placed::Dead(info),
             };
             let epoch = state.traffic(slot).epoch;
@@ -218,7 +219,8 @@ impl Store for Journal {
                     traffic.received.push_back(message.received);
                     &mut traffic.queued
                 }
-                _ => &mut traffic.dead,
+                Placed::Deferred(_) => &mut traffic.deferred,
+                Placed::Dead(_) => &mut traffic.dead,
             };
             quantity.entries += 1;
             quantity.bytes += size;

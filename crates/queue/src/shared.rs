@@ -71,6 +71,7 @@ pub(crate) enum Change {
 pub(crate) struct Traffic {
     /// Admitted puts that are not durable yet.
     pub(crate) queued: Quantity,
+    pub(crate) deferred: Quantity,
     pub(crate) dead: Quantity,
     /// When those for the queue were received, in their order.
     pub(crate) received: VecDeque<Timestamp>,

@@ -12,38 +12,25 @@
 //!                              └► held ◄────┘        worker puts them again, in order
 //! ```
 
+mod parcel;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bridge_core::{
-    BindingKey, DeadLetterInfo, Destination, Pending, Placement, Seq, Store, StoreError,
-    StoredMessage,
+    BindingKey, DeadLetterInfo, DeferInfo, Destination, Pending, Placement, Quantity, Seq, Store,
+    StoreError, Topic,
 };
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 use tracing::{error, info};
 
+use self::parcel::Parcel;
+pub(crate) use self::parcel::{Job, Placed, Shown, Standing};
 use crate::metrics::{BindingMetrics, DropPolicy};
 use crate::phase::Phase;
-use crate::settlement::Token;
 use crate::{BindingSpec, DeliveryMode, OnFull};
-
-/// A message on its way through one binding, with the binding's part in its settlement.
-#[derive(Debug)]
-pub(crate) struct Job {
-    pub(crate) stored: Arc<StoredMessage>,
-    pub(crate) token: Token,
-    /// The monotonic instant at which it was given to the binding.
-    pub(crate) given: Duration,
-}
-
-/// What is to happen with a job that goes to the store.
-#[derive(Debug)]
-pub(crate) struct Parcel {
-    job: Job,
-    placement: Placement,
-}
 
 /// One binding: its settings, and what its worker and the intake share.
 #[derive(Debug)]
@@ -76,10 +63,12 @@ struct State {
     failures: u32,
     /// Whether it is in the log that the store fails, and not yet that it works again.
     told: bool,
+    /// Messages that have joined a line, for the worker to know of.
+    placed: Vec<Placed>,
+    /// Dead letters that there is no room for; the operator wants them held.
+    unburied: VecDeque<(Job, DeadLetterInfo)>,
     /// How the worker stands, for those who ask.
-    phase: Phase,
-    /// Jobs that the worker has taken and not settled.
-    taken: u64,
+    shown: Shown,
 }
 
 impl State {
@@ -94,11 +83,7 @@ impl State {
             return;
         }
         self.live = false;
-        let waiting = self.inbox.drain(..).map(|job| Parcel {
-            job,
-            placement: Placement::Queue,
-        });
-        self.held.extend(waiting);
+        self.held.extend(self.inbox.drain(..).map(Parcel::queue));
     }
 }
 
@@ -108,14 +93,6 @@ struct Posted {
     lane: Arc<Lane>,
     number: u64,
     parcel: Parcel,
-}
-
-/// How a binding stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Standing {
-    pub(crate) phase: Phase,
-    /// Messages that were given to the binding and have not settled.
-    pub(crate) open: u64,
 }
 
 impl Lane {
@@ -139,8 +116,15 @@ impl Lane {
                 next_put: 0,
                 failures: 0,
                 told: false,
-                phase: Phase::LinkDown,
-                taken: 0,
+                placed: Vec::new(),
+                unburied: VecDeque::new(),
+                shown: Shown {
+                    phase: Phase::LinkDown,
+                    taken: 0,
+                    head_failed: false,
+                    unburied: 0,
+                    counted: 0,
+                },
             }),
             key,
             spec,
@@ -163,26 +147,33 @@ impl Lane {
 
     pub(crate) fn standing(&self) -> Standing {
         let state = self.lock();
+        let unburied = state.unburied.len();
         let waiting = state.inbox.len() + state.held.len() + state.outstanding + state.failed.len();
         Standing {
-            phase: state.phase,
-            open: waiting as u64 + state.taken,
+            phase: state.shown.phase,
+            head_failed: state.shown.head_failed,
+            open: (waiting + unburied) as u64 + state.shown.taken,
+            unburied: unburied as u64 + state.shown.unburied,
+            counted: state.shown.counted,
         }
     }
 
     /// Lets others see how the worker stands.
-    pub(crate) fn show(&self, phase: Phase, taken: usize) {
-        let mut state = self.lock();
-        state.phase = phase;
-        state.taken = taken as u64;
+    pub(crate) fn show(&self, shown: Shown) {
+        self.lock().shown = shown;
     }
 
     /// What the worker is to publish next of what has just arrived.
     pub(crate) fn take_live(&self) -> Option<Job> {
         let mut state = self.lock();
         let job = state.inbox.pop_front();
-        state.taken += u64::from(job.is_some());
+        state.shown.taken += u64::from(job.is_some());
         job
+    }
+
+    /// What has joined a line of deferred messages since the last call.
+    pub(crate) fn take_placed(&self) -> Vec<Placed> {
+        std::mem::take(&mut self.lock().placed)
     }
 
     /// Whether nothing that arrived waits for the worker or is on its way to the store.
@@ -245,16 +236,64 @@ impl Lane {
     /// Keeps a message of the live path as a dead letter. It is held and stored again until that
     /// succeeds (I20); only then it has settled.
     pub(crate) fn dead_letter(self: &Arc<Self>, job: Job, info: DeadLetterInfo) {
-        let mut state = self.lock();
-        let parcel = Parcel {
+        self.store_aside(Parcel {
             job,
             placement: Placement::DeadLetter(info),
-        };
+            line: None,
+        });
+    }
+
+    /// Lets a message of the live path join the line of deferred ones of its topic.
+    pub(crate) fn defer(self: &Arc<Self>, job: Job, line: Topic, info: DeferInfo) {
+        self.store_aside(Parcel {
+            job,
+            placement: Placement::Deferred(info),
+            line: Some(line),
+        });
+    }
+
+    /// Stores what does not go through the queue, in the order of the calls.
+    fn store_aside(self: &Arc<Self>, parcel: Parcel) {
+        let mut state = self.lock();
         if state.failures > 0 || !state.failed.is_empty() {
             state.held.push_back(parcel);
         } else {
             self.post(&mut state, parcel);
         }
+    }
+
+    /// Whether one more dead letter of `size` bytes may be kept beside those and `under_way`.
+    pub(crate) fn has_room_for_a_dead_letter(&self, size: u64, under_way: Quantity) -> bool {
+        let kept = self.store.usage(&self.key).dead_letters;
+        let kept = Quantity {
+            entries: kept.entries.saturating_add(under_way.entries),
+            bytes: kept.bytes.saturating_add(under_way.bytes),
+        };
+        self.spec.dead_letters.have_room(&kept, size)
+    }
+
+    /// Holds a dead letter of the live path until there is room for it.
+    pub(crate) fn hold_dead_letter(&self, job: Job, info: DeadLetterInfo) {
+        self.lock().unburied.push_back((job, info));
+    }
+
+    /// Keeps what was held as long as there is room for it beside `under_way`.
+    pub(crate) fn retry_unburied(self: &Arc<Self>, under_way: Quantity) {
+        loop {
+            let next = self.lock().unburied.pop_front();
+            let Some((job, info)) = next else { return };
+            if !self.has_room_for_a_dead_letter(job.stored.message.size(), under_way) {
+                self.lock().unburied.push_front((job, info));
+                return;
+            }
+            self.dead_letter(job, info);
+        }
+    }
+
+    /// Lets go of what is held for room: not acknowledged, it stays with its source.
+    pub(crate) fn leave_unburied(&self) {
+        let unburied = std::mem::take(&mut self.lock().unburied);
+        drop(unburied);
     }
 
     /// Puts what is held into the store as far as there is room. Says whether something waits
@@ -298,10 +337,7 @@ impl Lane {
 
     /// Decides about a message that is to be queued: what comes back is to be put right away.
     fn admit(&self, state: &mut State, job: Job) -> Option<Parcel> {
-        let parcel = Parcel {
-            job,
-            placement: Placement::Queue,
-        };
+        let parcel = Parcel::queue(job);
         if !state.held.is_empty() || !state.failed.is_empty() || state.failures > 0 {
             state.held.push_back(parcel);
             self.wake.notify_one();
@@ -355,8 +391,13 @@ impl Lane {
                 state.failures = 0;
                 match &parcel.placement {
                     Placement::Queue => self.metrics.queued.inc(),
+                    Placement::Deferred(_) => {
+                        self.metrics.queued.inc();
+                        self.metrics.deferred.inc();
+                    }
                     Placement::DeadLetter(info) => self.metrics.dead_lettered(info.reason),
                 }
+                state.placed.extend(parcel.placed(result.as_ref().ok()));
                 Some(parcel)
             }
             Err(failure) if failure.is_transient() => {
@@ -388,6 +429,7 @@ impl Lane {
                     "a message can never be stored and is dropped"
                 );
                 self.metrics.dropped_live(DropPolicy::TooLarge);
+                state.placed.extend(parcel.placed(None));
                 Some(parcel)
             }
         };

@@ -10,6 +10,7 @@
 //! ```
 
 mod announce;
+mod deferral;
 mod intake;
 mod lane;
 mod mapping;
@@ -23,5 +24,6 @@ mod worker;
 pub use intake::subscriptions_of;
 pub use runtime::{BindingStatus, Failure, Overview, Parts, Runtime, StartError, Status, Stopped};
 pub use spec::{
-    BindingSpec, DeliveryMode, OnExpired, OnFull, QueueBounds, RetainPolicy, RouteSpec,
+    BindingSpec, DeadLetterBounds, DeferralSpec, DeliveryMode, OnDeadLettersFull, OnExpired,
+    OnFull, QueueBounds, RetainPolicy, RouteSpec,
 };

@@ -1,7 +1,7 @@
 //! What a message becomes for one binding: the same for a live, a queued and a retained one.
 
 use bridge_core::{
-    Expiry, Limits, Message, Name, Reason, StoredMessage, TemplateContext, Timestamp,
+    Expiry, Limits, Message, Name, Reason, StoredMessage, TemplateContext, Timestamp, Topic,
 };
 
 use crate::BindingSpec;
@@ -29,15 +29,7 @@ pub(crate) fn outgoing(
         Expiry::In(seconds) => properties.message_expiry = Some(seconds),
         Expiry::Expired => return Err(Unfit::Expired),
     }
-    let context = TemplateContext {
-        topic: &stored.message.topic,
-        session: &stored.session,
-        route,
-    };
-    let topic = binding
-        .topic
-        .render(&context)
-        .map_err(|_| Unfit::Refused(Reason::TopicInvalid))?;
+    let topic = topic(stored, route, binding).ok_or(Unfit::Refused(Reason::TopicInvalid))?;
     let qos = binding.qos.unwrap_or(stored.message.qos);
     Ok(Message {
         topic,
@@ -49,12 +41,27 @@ pub(crate) fn outgoing(
     })
 }
 
+/// The topic that `binding` publishes `stored` to, if that can be one.
+pub(crate) fn topic(stored: &StoredMessage, route: &Name, binding: &BindingSpec) -> Option<Topic> {
+    let context = TemplateContext {
+        topic: &stored.message.topic,
+        session: &stored.session,
+        route,
+    };
+    binding.topic.render(&context).ok()
+}
+
 #[cfg(test)]
 mod tests {
-    use bridge_core::{MessageId, QoS, Topic, TopicTemplate};
+    use std::time::Duration;
+
+    use bridge_core::{MessageId, QoS, TopicTemplate};
 
     use super::*;
-    use crate::{OnExpired, OnFull, QueueBounds, RetainPolicy};
+    use crate::{
+        DeadLetterBounds, DeferralSpec, OnDeadLettersFull, OnExpired, OnFull, QueueBounds,
+        RetainPolicy,
+    };
 
     const LIMITS: Limits = Limits {
         window: 10,
@@ -76,6 +83,18 @@ mod tests {
                 max_bytes: 1_000,
                 on_full: OnFull::Backpressure,
             },
+            deferral: DeferralSpec {
+                window: Duration::from_secs(900),
+                retry_interval: Duration::from_secs(120),
+                max_entries: 10,
+                max_bytes: 1_000,
+            },
+            dead_letters: DeadLetterBounds {
+                max_entries: 10,
+                max_bytes: 1_000,
+                on_full: OnDeadLettersFull::DiscardNewest,
+            },
+            max_attempts: 10.try_into().unwrap(),
             on_expired: OnExpired::Drop,
         }
     }

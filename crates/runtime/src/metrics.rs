@@ -6,6 +6,9 @@ use bridge_core::{BindingKey, Name, Reason, Usage};
 use prometheus::core::Collector;
 use prometheus::{IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry};
 
+use crate::OnDeadLettersFull;
+use crate::lane::Standing;
+
 /// The counters and gauges of all routes, ready to be registered once.
 #[derive(Debug, Clone)]
 pub(crate) struct Metrics {
@@ -19,6 +22,10 @@ pub(crate) struct Metrics {
     unanswered: IntCounterVec,
     replayed: IntCounterVec,
     dead_lettered: IntCounterVec,
+    dead_letter_overflow: IntCounterVec,
+    deferred: IntCounterVec,
+    deferred_recovered: IntCounterVec,
+    deferred_overflow: IntCounterVec,
     dropped: IntCounterVec,
     left: IntCounterVec,
     store_failures: IntCounterVec,
@@ -27,7 +34,11 @@ pub(crate) struct Metrics {
     queue_blocked: IntGaugeVec,
     queue_oldest_age: IntGaugeVec,
     queue_deferred: IntGaugeVec,
+    queue_deferred_bytes: IntGaugeVec,
     dead_letters: IntGaugeVec,
+    dead_letter_bytes: IntGaugeVec,
+    dead_letters_held: IntGaugeVec,
+    counted_attempts: IntGaugeVec,
     in_progress: IntGaugeVec,
     carried_over: IntGaugeVec,
 }
@@ -98,6 +109,28 @@ impl Metrics {
                 "Messages that were given up on and kept as dead letters.",
                 &["route", "binding", "reason"],
             )?,
+            dead_letter_overflow: counter(
+                "dead_letter_overflow_total",
+                "Messages that were given up on and for which there was no room among the dead \
+                 letters.",
+                &with_policy,
+            )?,
+            deferred: counter(
+                "queue_deferred_total",
+                "Messages that were deferred: refused as not authorized on the replay path, or \
+                 lined up behind such ones of their topic.",
+                &BINDING,
+            )?,
+            deferred_recovered: counter(
+                "queue_deferred_recovered_total",
+                "Deferred messages that the destination accepted in the end.",
+                &BINDING,
+            )?,
+            deferred_overflow: counter(
+                "queue_deferred_overflow_total",
+                "Messages that were to be deferred and became dead letters for lack of room.",
+                &BINDING,
+            )?,
             dropped: counter(
                 "dropped_total",
                 "Messages that a policy of the configuration dropped.",
@@ -130,7 +163,23 @@ impl Metrics {
                 &BINDING,
             )?,
             queue_deferred: gauge("queue_deferred", "Deferred messages.", &BINDING)?,
+            queue_deferred_bytes: gauge(
+                "queue_deferred_bytes",
+                "Bytes of the deferred messages.",
+                &BINDING,
+            )?,
             dead_letters: gauge("dead_letters", "Dead letters that are kept.", &BINDING)?,
+            dead_letter_bytes: gauge("dead_letter_bytes", "Bytes of the dead letters.", &BINDING)?,
+            dead_letters_held: gauge(
+                "dead_letters_held",
+                "Messages that were given up on and are held until they can be kept as dead letters.",
+                &BINDING,
+            )?,
+            counted_attempts: gauge(
+                "counted_attempts",
+                "Messages that have failed without a verdict and are offered again.",
+                &BINDING,
+            )?,
             in_progress: gauge(
                 "in_progress",
                 "Messages that are under way to the destination, those from the queue too, or that have \
@@ -160,6 +209,10 @@ impl Metrics {
             &self.unanswered,
             &self.replayed,
             &self.dead_lettered,
+            &self.dead_letter_overflow,
+            &self.deferred,
+            &self.deferred_recovered,
+            &self.deferred_overflow,
             &self.dropped,
             &self.left,
             &self.store_failures,
@@ -171,7 +224,11 @@ impl Metrics {
             &self.queue_blocked,
             &self.queue_oldest_age,
             &self.queue_deferred,
+            &self.queue_deferred_bytes,
             &self.dead_letters,
+            &self.dead_letter_bytes,
+            &self.dead_letters_held,
+            &self.counted_attempts,
             &self.in_progress,
             &self.carried_over,
         ];
@@ -208,6 +265,10 @@ impl Metrics {
             self.publish
                 .with_label_values(&[labels[0], labels[1], outcome])
         };
+        for policy in ["discard_newest", "hold"] {
+            self.dead_letter_overflow
+                .with_label_values(&[labels[0], labels[1], policy]);
+        }
         BindingMetrics {
             received: self.received.with_label_values(&labels),
             delivered: self.delivered.with_label_values(&labels),
@@ -217,6 +278,9 @@ impl Metrics {
             live_dropped: outcome("dropped"),
             unanswered: self.unanswered.with_label_values(&labels),
             replayed: self.replayed.with_label_values(&labels),
+            deferred: self.deferred.with_label_values(&labels),
+            deferred_recovered: self.deferred_recovered.with_label_values(&labels),
+            deferred_overflow: self.deferred_overflow.with_label_values(&labels),
             left: self.left.with_label_values(&labels),
             store_failures: self.store_failures.with_label_values(&labels),
             key: key.clone(),
@@ -244,6 +308,9 @@ pub(crate) struct BindingMetrics {
     live_dropped: IntCounter,
     pub(crate) unanswered: IntCounter,
     pub(crate) replayed: IntCounter,
+    pub(crate) deferred: IntCounter,
+    pub(crate) deferred_recovered: IntCounter,
+    pub(crate) deferred_overflow: IntCounter,
     pub(crate) left: IntCounter,
     pub(crate) store_failures: IntCounter,
     key: BindingKey,
@@ -261,6 +328,8 @@ pub(crate) enum DropPolicy {
     Expired,
     /// The store cannot hold a message of that size.
     TooLarge,
+    /// The dead letters are full and the newest is not kept.
+    DeadLettersFull,
 }
 
 impl DropPolicy {
@@ -270,6 +339,7 @@ impl DropPolicy {
             Self::Newest => "drop_newest",
             Self::Expired => "expired",
             Self::TooLarge => "too_large_for_store",
+            Self::DeadLettersFull => "dead_letters_full",
         }
     }
 }
@@ -303,6 +373,22 @@ impl BindingMetrics {
             .inc();
     }
 
+    /// Counts a message for which there is no room among the dead letters.
+    pub(crate) fn dead_letter_overflow(&self, policy: OnDeadLettersFull) {
+        let [route, binding] = self.labels();
+        let policy = match policy {
+            OnDeadLettersFull::DiscardNewest => "discard_newest",
+            OnDeadLettersFull::Hold => "hold",
+        };
+        self.all
+            .dead_letter_overflow
+            .with_label_values(&[route, binding, policy])
+            .inc();
+        if policy == "discard_newest" {
+            self.dropped_queued(DropPolicy::DeadLettersFull);
+        }
+    }
+
     /// Says what the binding had when the process began, for the ledger.
     pub(crate) fn set_carried_over(&self, usage: &Usage) {
         let all = usage.queue.entries + usage.deferred.entries + usage.dead_letters.entries;
@@ -313,7 +399,13 @@ impl BindingMetrics {
     }
 
     /// Brings the gauges up to date.
-    pub(crate) fn set_usage(&self, usage: &Usage, oldest_age: u64, blocked: bool, open: u64) {
+    pub(crate) fn set_usage(
+        &self,
+        usage: &Usage,
+        oldest_age: u64,
+        blocked: bool,
+        standing: &Standing,
+    ) {
         let labels = self.labels();
         let set = |gauge: &IntGaugeVec, value: u64| {
             gauge.with_label_values(&labels).set(signed(value));
@@ -323,8 +415,12 @@ impl BindingMetrics {
         set(&self.all.queue_blocked, u64::from(blocked));
         set(&self.all.queue_oldest_age, oldest_age);
         set(&self.all.queue_deferred, usage.deferred.entries);
+        set(&self.all.queue_deferred_bytes, usage.deferred.bytes);
         set(&self.all.dead_letters, usage.dead_letters.entries);
-        set(&self.all.in_progress, open);
+        set(&self.all.dead_letter_bytes, usage.dead_letters.bytes);
+        set(&self.all.dead_letters_held, standing.unburied);
+        set(&self.all.counted_attempts, standing.counted);
+        set(&self.all.in_progress, standing.open);
     }
 }
 

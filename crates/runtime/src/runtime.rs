@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
 
 use crate::RouteSpec;
-use crate::intake::{Intake, Router, UNSETTLED_KIB};
+use crate::intake::{Intake, Router, UNSETTLED_KIB, subscriptions_of};
 use crate::lane::Lane;
 use crate::metrics::Metrics;
 use crate::worker::{self, Context};
@@ -119,6 +119,8 @@ pub struct BindingStatus {
     pub usage: Usage,
     /// Messages that are under way, or have not settled.
     pub open: u64,
+    /// Messages that were given up on and are held until they can be kept as dead letters.
+    pub unburied: u64,
 }
 
 /// How a runtime ended.
@@ -140,9 +142,11 @@ impl Overview {
             BindingStatus {
                 key: lane.key.clone(),
                 state: standing.phase.as_str(),
-                blocked: usage.queue.entries > 0 && standing.phase.holds_the_head(),
+                blocked: usage.queue.entries > 0
+                    && (standing.head_failed || standing.phase.holds_the_head()),
                 usage,
                 open: standing.open,
+                unburied: standing.unburied,
             }
         });
         Status {
@@ -162,7 +166,7 @@ impl Overview {
         for (lane, status) in self.lanes.iter().zip(self.status().bindings) {
             let age = status.usage.oldest_age(now).as_secs();
             lane.metrics
-                .set_usage(&status.usage, age, status.blocked, status.open);
+                .set_usage(&status.usage, age, status.blocked, &lane.standing());
         }
         for (session, (_, unsettled)) in &self.sources {
             let held =
@@ -225,6 +229,9 @@ impl Runtime {
                 session: session.clone(),
             };
             let source = parts.sources.get(session).ok_or_else(missing)?;
+            for asked in subscriptions_of(routes.iter().copied()) {
+                source.mark_subscription_owned(&asked.filter, asked.filter.share_group());
+            }
             let unsettled = Arc::new(Semaphore::new(UNSETTLED_KIB as usize));
             let intake = Intake {
                 session: session.clone(),

@@ -1,6 +1,6 @@
 //! What a route is to do, checked: the configuration after everything doubtful is gone.
 
-use std::num::NonZeroU16;
+use std::num::{NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
 use bridge_core::{Message, Name, QoS, Quantity, Subscription, TopicTemplate};
@@ -38,6 +38,13 @@ pub struct BindingSpec {
     pub max_in_flight: NonZeroU16,
     /// How much may wait.
     pub queue: QueueBounds,
+    /// The second chance of what a policy of the broker refuses on the replay path.
+    pub deferral: DeferralSpec,
+    /// How much of what was given up on is kept.
+    pub dead_letters: DeadLetterBounds,
+    /// How often a message may fail without a verdict before it is given up on (I19). No broker
+    /// answers like that; processors and other kinds of destinations do.
+    pub max_attempts: NonZeroU32,
     /// What becomes of a message whose expiry interval ran out while it waited.
     pub on_expired: OnExpired,
 }
@@ -94,11 +101,62 @@ impl QueueBounds {
     /// Whether one more message of `size` bytes may wait beside `waiting`. A message that alone
     /// is larger than the bound may wait in an empty queue: it would never go otherwise.
     pub const fn have_room(&self, waiting: &Quantity, size: u64) -> bool {
-        if waiting.entries == 0 {
-            return true;
-        }
-        waiting.entries < self.max_entries && waiting.bytes.saturating_add(size) <= self.max_bytes
+        have_room(self.max_entries, self.max_bytes, waiting, size)
     }
+}
+
+const fn have_room(max_entries: u64, max_bytes: u64, kept: &Quantity, size: u64) -> bool {
+    kept.entries == 0
+        || (kept.entries < max_entries && kept.bytes.saturating_add(size) <= max_bytes)
+}
+
+/// The second chance of messages that are refused as not authorized (I10), and how many may have
+/// one (I13). A message for which there is no room is kept as a dead letter at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeferralSpec {
+    /// Counted from the first refusal: an offer that is refused after it is the last one.
+    pub window: Duration,
+    /// The shortest time between two sweeps through the deferred messages; a reconnect skips it.
+    pub retry_interval: Duration,
+    /// At most so many messages.
+    pub max_entries: u64,
+    /// At most so many bytes, by [`Message::size`].
+    pub max_bytes: u64,
+}
+
+impl DeferralSpec {
+    /// Whether one more message of `size` bytes may be deferred beside `deferred`.
+    pub const fn have_room(&self, deferred: &Quantity, size: u64) -> bool {
+        have_room(self.max_entries, self.max_bytes, deferred, size)
+    }
+}
+
+/// How many dead letters a binding keeps, and what happens at the bound (I13).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeadLetterBounds {
+    /// At most so many messages.
+    pub max_entries: u64,
+    /// At most so many bytes, by [`Message::size`].
+    pub max_bytes: u64,
+    /// What happens at the bound.
+    pub on_full: OnDeadLettersFull,
+}
+
+impl DeadLetterBounds {
+    /// Whether one more dead letter of `size` bytes may be kept beside `kept`.
+    pub const fn have_room(&self, kept: &Quantity, size: u64) -> bool {
+        have_room(self.max_entries, self.max_bytes, kept, size)
+    }
+}
+
+/// The policy at the bound of the dead letters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnDeadLettersFull {
+    /// The new one is not kept, and counted: the first ones tell the story.
+    #[default]
+    DiscardNewest,
+    /// The new one is held where it is, and not acknowledged, until there is room.
+    Hold,
 }
 
 /// The policy at the bound of a queue.

@@ -4,9 +4,12 @@
 //! The queue goes before what has just arrived; a message that was lost on the way goes back to
 //! its place before anything behind it is sent.
 
-mod burial;
+mod attempts;
 mod judge;
+mod moves;
+mod offer;
 mod pass;
+mod second_chance;
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -22,12 +25,15 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
-use self::burial::Burials;
+use self::attempts::Attempts;
+use self::moves::Moves;
 use self::pass::Pass;
+use self::second_chance::{Reading, SecondChance, Unreadable};
 use crate::DeliveryMode;
 use crate::announce::Announced;
-use crate::lane::{Job, Lane};
-use crate::mapping::{self, Unfit};
+use crate::deferral::Deferral;
+use crate::lane::{Job, Lane, Shown};
+use crate::mapping;
 use crate::metrics::DropPolicy;
 use crate::phase::{Event, Phase};
 
@@ -43,20 +49,22 @@ enum Item {
     Live(u64, Job),
     /// It is in the queue.
     Replay(Seq, Arc<StoredMessage>),
+    /// It is deferred, and offered again.
+    Deferred(Seq, Arc<StoredMessage>),
 }
 
 impl Item {
     fn stored(&self) -> &Arc<StoredMessage> {
         match self {
             Self::Live(_, job) => &job.stored,
-            Self::Replay(_, stored) => stored,
+            Self::Replay(_, stored) | Self::Deferred(_, stored) => stored,
         }
     }
 
     const fn path(&self) -> Path {
         match self {
             Self::Live(..) => Path::Live,
-            Self::Replay(..) => Path::Replay,
+            Self::Replay(..) | Self::Deferred(..) => Path::Replay,
         }
     }
 }
@@ -89,8 +97,14 @@ struct Worker<'a> {
     lost: BTreeMap<u64, Job>,
     next_live: u64,
     pass: Pass,
-    /// Dead letters that are being written.
-    burials: Burials,
+    second: SecondChance,
+    /// Entries that are being deferred or becoming dead letters.
+    moves: Moves,
+    attempts: Attempts,
+    /// Whether the latest attempt to publish what is first failed (I12).
+    head_failed: bool,
+    /// Whether it is in the log that the dead letters are full.
+    told_full: bool,
     /// How often in a row the head was refused for now.
     refusals: u32,
     retry_store_at: Option<Duration>,
@@ -110,7 +124,11 @@ pub(crate) async fn run(lane: Arc<Lane>, context: Context) {
         lost: BTreeMap::new(),
         next_live: 0,
         pass: Pass::default(),
-        burials: Burials::new(lane.store.clone(), lane.key.clone(), context.backoff),
+        second: SecondChance::new(Deferral::new(lane.spec.deferral), &*lane.store, &lane.key),
+        moves: Moves::new(lane.store.clone(), lane.key.clone(), context.backoff),
+        attempts: Attempts::default(),
+        head_failed: false,
+        told_full: false,
         refusals: 0,
         retry_store_at: None,
         announced: Announced::default(),
@@ -138,7 +156,8 @@ impl Worker<'_> {
                 }
                 admitted = admitted(&mut self.admission) => self.admitted(admitted),
                 read = self.pass.read() => self.have_read(read),
-                burial = self.burials.next() => self.buried(burial),
+                read = self.second.read() => self.have_read_deferred(read),
+                ended = self.moves.next() => self.moved(ended),
                 link = &mut link_change => {
                     self.link_is(link);
                     link_change = self.sink.changed(link);
@@ -153,6 +172,7 @@ impl Worker<'_> {
     /// Starts whatever can be started.
     async fn pump(&mut self) {
         self.settle_the_past();
+        self.see_what_was_stored();
         self.make_room().await;
         while self.phase.sends() && self.admission.is_none() {
             if self.under_way.len() >= usize::from(self.lane.spec.max_in_flight.get()) {
@@ -165,10 +185,16 @@ impl Worker<'_> {
         self.settle_the_past();
         self.read_ahead();
         let taken = self.lost.len()
-            + self.burials.len()
+            + self.moves.len()
             + self.under_way.len()
             + usize::from(self.admission.is_some());
-        self.lane.show(self.phase, taken);
+        self.lane.show(Shown {
+            phase: self.phase,
+            taken: taken as u64,
+            head_failed: self.head_failed,
+            unburied: self.moves.unburied(),
+            counted: self.attempts.len() as u64,
+        });
     }
 
     /// Resolves a recall when nothing is under way any more, and sees what the time has brought.
@@ -190,6 +216,7 @@ impl Worker<'_> {
             let lost = std::mem::take(&mut self.lost);
             self.lane.recall(lost.into_values());
             self.pass.rewind();
+            self.second.deferral.interrupt();
             self.on(Event::Resolved);
         }
         if let DeliveryMode::DirectHold { send_retry_budget } = self.lane.mode {
@@ -197,14 +224,31 @@ impl Worker<'_> {
             while let Some(job) = self.lane.take_live_if(over) {
                 debug!(event = "left_at_source", binding = %self.lane.key, id = %job.stored.id);
                 self.lane.metrics.left.inc();
+                self.attempts.forget(job.stored.id);
                 job.token.leave();
             }
         }
         // What is being recalled goes before what waits: it is older.
         let in_order = !matches!(self.phase, Phase::Live | Phase::Recalling { .. });
-        if self.context.stopping.is_cancelled() && in_order {
-            self.put_away();
+        if self.context.stopping.is_cancelled() {
+            self.lane.leave_unburied();
+            if in_order {
+                self.put_away();
+            }
         }
+    }
+
+    /// What has joined a line of deferred messages, and room that has come to be for dead letters.
+    fn see_what_was_stored(&mut self) {
+        let now = self.context.clock.monotonic();
+        for placed in self.lane.take_placed() {
+            let deferral = &mut self.second.deferral;
+            deferral.placed(placed.seq, &placed.line, placed.size, placed.info, now);
+        }
+        let lane = self.lane;
+        self.moves
+            .retry_held(|size, under_way| lane.has_room_for_a_dead_letter(size, under_way));
+        lane.retry_unburied(self.moves.dying());
     }
 
     /// What waits in memory for a queue or a link goes where it is safe before the service ends:
@@ -268,100 +312,13 @@ impl Worker<'_> {
             }
             self.lane.store.settle(&self.lane.key, &[entry.seq]);
             self.lane.metrics.dropped_queued(DropPolicy::Oldest);
+            if let Ok(stored) = &entry.message {
+                self.attempts.forget(stored.id);
+            }
             self.pass.forget(entry.seq);
             dropped = true;
         }
         dropped
-    }
-
-    /// The next message to offer: the queue's first, then what has just arrived.
-    fn next_item(&mut self) -> Option<Item> {
-        if self.phase == Phase::Replaying {
-            // A service that stops leaves the queue for its next run.
-            let stopping = self.context.stopping.is_cancelled();
-            if stopping {
-                self.pass.discard();
-            }
-            while let Some(entry) = self.pass.next() {
-                match entry.message {
-                    Ok(stored) => return Some(Item::Replay(entry.seq, stored)),
-                    Err(failure) => self.cannot_read(entry.seq, &failure),
-                }
-            }
-            // While the rest of the queue drains, what arrives already waits in memory behind it:
-            // under steady traffic a queue that everything still goes through is never empty.
-            if !stopping && self.lane.go_live(HAND_OVER) && self.lane.is_clear() {
-                let usage = self.lane.store.usage(&self.lane.key);
-                if self.pass.is_over(&usage) {
-                    self.on(Event::Drained);
-                }
-            }
-        }
-        if self.phase != Phase::Live {
-            return None;
-        }
-        let job = self.lane.take_live()?;
-        let number = self.next_live;
-        self.next_live += 1;
-        Some(Item::Live(number, job))
-    }
-
-    fn offer(&mut self, item: Item) {
-        let link = self.sink.link();
-        if link.is_up() && link != self.link {
-            // A new connection that was not heard of yet: what the old one carried is lost, and
-            // goes before this message.
-            self.link = link;
-            self.keep(item);
-            self.on(Event::Unanswered);
-            return;
-        }
-        let Link::Up { limits, .. } = self.link else {
-            self.keep(item);
-            self.on(Event::LinkDown);
-            return;
-        };
-        let now = self.context.clock.wall();
-        let outgoing = mapping::outgoing(
-            item.stored(),
-            &self.lane.key.route,
-            &self.lane.spec,
-            &limits,
-            now,
-        );
-        match outgoing {
-            Ok(outgoing) => {
-                let mut admission = self.sink.publish(outgoing);
-                match (&mut admission).now_or_never() {
-                    Some(result) => self.item_admitted(item, result),
-                    None => self.admission = Some((Some(item), admission)),
-                }
-            }
-            Err(Unfit::Expired) => self.expired(item),
-            Err(Unfit::Refused(reason)) => self.give_up(item, reason, None),
-        }
-    }
-
-    fn admitted(&mut self, (item, result): (Option<Item>, Result<Admitted, NotAdmitted>)) {
-        self.admission = None;
-        if let Some(item) = item {
-            self.item_admitted(item, result);
-        }
-    }
-
-    fn item_admitted(&mut self, item: Item, result: Result<Admitted, NotAdmitted>) {
-        match result {
-            Ok(answer) => self
-                .under_way
-                .push(Box::pin(async move { (item, answer.await) })),
-            Err(NotAdmitted::LinkDown) => {
-                self.keep(item);
-                self.on(Event::LinkDown);
-            }
-            Err(NotAdmitted::Refused(refusal)) => {
-                self.give_up(item, refusal.reason(), Some(refusal.to_string()));
-            }
-        }
     }
 
     fn cannot_read(&mut self, seq: Seq, failure: &StoreError) {
@@ -388,8 +345,43 @@ impl Worker<'_> {
     }
 
     fn read_ahead(&mut self) {
-        if self.phase == Phase::Replaying && !self.context.stopping.is_cancelled() {
+        if self.context.stopping.is_cancelled() {
+            return;
+        }
+        if self.phase.sends() {
+            self.second.read_ahead(&*self.lane.store, &self.lane.key);
+        }
+        if self.phase == Phase::Replaying {
             self.pass.read_ahead(&*self.lane.store, &self.lane.key);
+        }
+    }
+
+    fn have_read_deferred(&mut self, result: Result<(Reading, Vec<Unreadable>), StoreError>) {
+        let (reading, unreadable) = match result {
+            Ok(read) => read,
+            Err(failure) => return self.have_read(Err(failure)),
+        };
+        for (seq, failure) in unreadable {
+            error!(
+                event = "unreadable",
+                binding = %self.lane.key,
+                seq = seq.get(),
+                error = %failure,
+                "a deferred message cannot be read; it stays, and the others go on"
+            );
+        }
+        let Reading::Loaded(loaded) = reading else {
+            return;
+        };
+        let clock = &self.context.clock;
+        let now = (clock.wall(), clock.monotonic());
+        for (seq, stored, info) in loaded {
+            // One that cannot be published under the present configuration is given up on when
+            // it is offered.
+            let topic = mapping::topic(&stored, &self.lane.key.route, &self.lane.spec)
+                .unwrap_or_else(|| stored.message.topic.clone());
+            let size = stored.message.size();
+            self.second.deferral.load(seq, topic, size, info, now);
         }
     }
 
@@ -407,6 +399,9 @@ impl Worker<'_> {
     }
 
     fn link_is(&mut self, link: Link) {
+        if link.is_up() && link != self.link {
+            self.second.deferral.reconnected();
+        }
         self.link = link;
         if link.is_up() {
             self.on(Event::LinkUp);
@@ -417,6 +412,12 @@ impl Worker<'_> {
 
     fn on(&mut self, event: Event) {
         let before = self.phase;
+        if matches!(
+            event,
+            Event::LinkDown | Event::Unanswered | Event::RefusedForNow { .. }
+        ) {
+            self.head_failed = true;
+        }
         self.phase = before.on_event(event, self.context.clock.monotonic());
         if self.phase != before {
             let usage = self.lane.store.usage(&self.lane.key);
@@ -452,6 +453,12 @@ impl Worker<'_> {
         if let Some(retry) = self.retry_store_at {
             until = until.min(retry);
         }
+        if let Some(sweep) = self.second.deferral.next_sweep()
+            && self.phase.sends()
+            && !self.second.deferral.is_sweeping()
+        {
+            until = until.min(sweep);
+        }
         if let DeliveryMode::DirectHold { send_retry_budget } = self.lane.mode
             && let Some(given) = self.lane.oldest_given()
         {
@@ -465,7 +472,7 @@ impl Worker<'_> {
             && self.lost.is_empty()
             && self.under_way.is_empty()
             && self.admission.is_none()
-            && self.burials.is_empty()
+            && self.moves.is_idle()
     }
 }
 

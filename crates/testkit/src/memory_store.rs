@@ -72,6 +72,10 @@ impl Inner {
             let views = self.bindings.entry(binding.clone()).or_default();
             match placement {
                 Placement::Queue => drop(views.queue.insert(seq, message.clone())),
+                Placement::Deferred(info) => {
+                    let deferred = (message.clone(), info.clone());
+                    views.deferred.insert(seq, deferred);
+                }
                 Placement::DeadLetter(info) => {
                     let dead = (message.clone(), info.clone());
                     views.dead.insert(seq, dead);

@@ -41,6 +41,7 @@ macro_rules! store_conformance_tests {
             i09_an_entry_is_in_one_view
             i10_a_later_refusal_replaces_what_is_known_of_a_deferral
             a_refusal_on_the_live_path_goes_straight_to_the_dead_letters
+            i08_what_lines_up_behind_deferred_messages_is_deferred_by_its_put
             i21_a_redrive_goes_to_the_tail_under_a_new_id
             i21_of_two_redrives_one_moves_the_entry
             i22_a_move_at_another_binding_changes_nothing
@@ -316,6 +317,33 @@ pub fn a_refusal_on_the_live_path_goes_straight_to_the_dead_letters(test: &mut d
     assert_eq!(page[0].dead_letter, Some(given_up()));
     assert_eq!(page[0].deferred, None);
     assert_eq!(store.usage(&key("a")).oldest, None);
+}
+
+/// It never was in the queue, counts among the deferred from its admission on, and comes after them.
+pub fn i08_what_lines_up_behind_deferred_messages_is_deferred_by_its_put(
+    test: &mut dyn StoreUnderTest,
+) {
+    let store = test.store();
+    let first = put(store, 1);
+    done(store, defer(first, 1));
+    let behind = Destination {
+        binding: key("a"),
+        placement: Placement::Deferred(refused(0)),
+    };
+    let pending = store.put(message(2), vec![behind]);
+    assert_eq!(store.usage(&key("a")).deferred.entries, 2);
+    let second = block_on(pending).unwrap();
+    assert_eq!(store.usage(&key("a")).deferred.entries, 2);
+    assert_eq!(store.usage(&key("a")).queue, Quantity::default());
+    assert_eq!(seqs(store, View::Deferred), [first, second]);
+    let page = read(store, "a", View::Deferred);
+    assert_eq!(page[1].deferred, Some(refused(0)));
+    done(store, defer(second, 1));
+    store.settle(&key("a"), &[first]);
+    assert_eq!(seqs(store, View::Deferred), [second]);
+    done(store, dead(second));
+    assert_eq!(seqs(store, View::Deferred), []);
+    assert_eq!(seqs(store, View::DeadLetters), [second]);
 }
 
 /// It goes on expiring from when it came, and names its cause.

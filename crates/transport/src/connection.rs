@@ -11,7 +11,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use bridge_core::{Message, ReasonCode};
+use bridge_core::{Closing, Message, ReasonCode};
 use rumqttc::mqttbytes::v5::{
     ConnectProperties, DisconnectProperties, DisconnectReasonCode, Packet,
 };
@@ -403,5 +403,5 @@ const fn is_redirect(code: ReasonCode) -> bool {
 
 /// Whether the broker said that another client took our place.
 pub(crate) fn is_takeover(ending: &Ending) -> bool {
-    matches!(ending, Ending::Disconnected((code, _)) if *code == ReasonCode::SESSION_TAKEN_OVER)
+    matches!(ending, Ending::Disconnected((code, _)) if code.rule().closing == Closing::TakenOver)
 }

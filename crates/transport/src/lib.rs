@@ -27,7 +27,7 @@
 //! if let Ok(admitted) = writer.publish(message).await {
 //!     match admitted.await {
 //!         Answer::Answered { code, .. } => println!("the broker says {code}"),
-//!         Answer::Unanswered(why) => println!("no answer: {why:?}"),
+//!         other => println!("no answer: {other:?}"),
 //!     }
 //! }
 //! writer.close().await;

@@ -5,7 +5,10 @@ mod strange;
 use std::path::Path;
 
 use bridge_core::QoS;
-use bridge_runtime::{DeliveryMode, OnExpired, OnFull, RetainPolicy};
+use bridge_runtime::{
+    DeadLetterBounds, DeferralSpec, DeliveryMode, OnDeadLettersFull, OnExpired, OnFull,
+    RetainPolicy,
+};
 use bridge_transport::{Address, Brokers, Endpoint, Password, Secret, SessionKind};
 
 use super::fields::{Field, Kind, Presence, ROOT, Section};
@@ -153,7 +156,7 @@ routes:
     from: { session: a, topics: [z] }
     delivery: outbox
     bindings:
-      one: { session: b, topic: z2, queue: { max_entries: 3, max_bytes: 4 KiB, on_full: drop_newest } }
+      one: { session: b, topic: z2, queue: { max_entries: 3, max_bytes: 4 KiB, on_full: drop_newest }, deferred: { window: 1h, retry_interval: 9s, max_entries: 4, max_bytes: 5 KiB }, dead_letters: { max_entries: 6, max_bytes: 7 KiB, on_full: hold } }
 "#,
     );
     assert_eq!(config.data_dir, Path::new("data"));
@@ -205,6 +208,21 @@ routes:
     let queue = s.bindings[0].queue;
     assert_eq!((queue.max_entries, queue.max_bytes), (3, 4_096));
     assert_eq!(queue.on_full, OnFull::DropNewest);
+    let deferral = DeferralSpec {
+        window: Duration::from_secs(3_600),
+        retry_interval: Duration::from_secs(9),
+        max_entries: 4,
+        max_bytes: 5_120,
+    };
+    assert_eq!(s.bindings[0].deferral, deferral);
+    let dead_letters = DeadLetterBounds {
+        max_entries: 6,
+        max_bytes: 7_168,
+        on_full: OnDeadLettersFull::Hold,
+    };
+    assert_eq!(s.bindings[0].dead_letters, dead_letters);
+    assert_eq!(one.deferral.window, Duration::from_secs(900));
+    assert_eq!(one.dead_letters.on_full, OnDeadLettersFull::DiscardNewest);
 }
 
 #[test]

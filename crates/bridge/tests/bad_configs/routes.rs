@@ -176,6 +176,20 @@ fn fields_that_do_nothing() {
             ),
         ),
         (
+            "a second chance with direct_hold",
+            with("    from:", "    delivery: direct_hold\n    from:").replace(
+                "        session: cloud",
+                "        session: cloud\n        deferred: { window: 1h }",
+            ),
+        ),
+        (
+            "dead letters without end",
+            GOOD.replace(
+                "        session: cloud",
+                "        session: cloud\n        dead_letters: { max_entries: 0, on_full: drop }",
+            ),
+        ),
+        (
             "a listener without a port",
             format!("{GOOD}monitor: {{ listen: 127.0.0.1 }}\n"),
         ),

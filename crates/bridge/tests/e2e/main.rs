@@ -13,6 +13,7 @@ mod content;
 mod crossing;
 mod mapping;
 mod monitor;
+mod policy;
 mod refused;
 mod restart;
 mod retained;

@@ -81,11 +81,7 @@ fn refusing(topic: &'static str, code: u8) -> Behaviour {
 
 #[tokio::test]
 async fn i02_a_refused_message_in_the_queue_costs_one_message_and_no_connection() {
-    for (code, reason) in [
-        (0x87, "not_authorized"),
-        (0x99, "payload_format_invalid"),
-        (0xE5, "unknown_0xe5"),
-    ] {
+    for (code, reason) in [(0x99, "payload_format_invalid"), (0xE5, "unknown_0xe5")] {
         let mut judged = Judged::start(refusing("bad", code), |config| config).await;
         judged.publish_to_the_queue(&["a", "bad", "b", "c"]).await;
         let connects = judged.destination.connections();
@@ -96,6 +92,65 @@ async fn i02_a_refused_message_in_the_queue_costs_one_message_and_no_connection(
         assert_eq!(judged.dead_lettered(reason).await, Some(1));
         assert_eq!(judged.destination.connections(), connects + 1, "{reason}");
     }
+}
+
+#[tokio::test]
+async fn i10_what_is_not_authorized_in_the_queue_is_deferred_and_recovered_in_order() {
+    let granted = Arc::new(AtomicBool::new(false));
+    let asked = Arc::clone(&granted);
+    let policy = Behaviour::new().reply(move |received: &ReceivedPublish| {
+        if received.publish.topic == "denied" && !asked.load(Ordering::SeqCst) {
+            Reply::Code(0x87)
+        } else {
+            Reply::Accept
+        }
+    });
+    let mut judged = Judged::start(policy, |config| {
+        config.binding("deferred: { retry_interval: 1s }")
+    })
+    .await;
+    judged
+        .publish_to_the_queue(&["a", "denied", "b", "denied", "c"])
+        .await;
+    let connects = judged.destination.connections();
+    judged.line.accept().await;
+    let deferred = until(&judged.bridge, "the others pass", |ledger| {
+        ledger.queued == 0 && ledger.deferred == 2
+    })
+    .await;
+    assert_eq!(deferred.delivered, 3, "{deferred}");
+    judged.publish(&["denied", "d"]).await;
+    until(&judged.bridge, "what comes later lines up", |ledger| {
+        ledger.deferred == 3 && ledger.delivered == 4
+    })
+    .await;
+    granted.store(true, Ordering::SeqCst);
+    let ledger = until_drained(&judged.bridge, 7).await;
+    assert_eq!((ledger.delivered, ledger.dead_letters), (7, 0), "{ledger}");
+    let recovered = judged.arrived();
+    assert_eq!(recovered[recovered.len() - 3..], ["denied"; 3]);
+    let metrics = judged.bridge.metrics().await;
+    for name in [
+        "bridge_queue_deferred_total",
+        "bridge_queue_deferred_recovered_total",
+    ] {
+        assert_eq!(metrics.whole(name, &[]), Some(3), "{name}");
+    }
+    assert_eq!(judged.destination.connections(), connects + 1);
+}
+
+#[tokio::test]
+async fn i10_what_stays_denied_for_longer_than_its_window_is_a_dead_letter() {
+    let mut judged = Judged::start(refusing("denied", 0x87), |config| {
+        config.binding("deferred: { window: 2s, retry_interval: 1s }")
+    })
+    .await;
+    judged.publish_to_the_queue(&["denied", "a"]).await;
+    judged.line.accept().await;
+    let ledger = until_drained(&judged.bridge, 2).await;
+    assert_eq!((ledger.delivered, ledger.dead_letters), (1, 1), "{ledger}");
+    assert_eq!(judged.dead_lettered("not_authorized").await, Some(1));
+    assert!(judged.arrived().len() >= 4, "{:?}", judged.arrived());
 }
 
 #[tokio::test]

@@ -1,21 +1,26 @@
 //! What becomes of a message once it is answered: the half of the worker that applies verdicts.
 
-use bridge_core::{Answer, DeadLetterInfo, Disposition, Reason, ReasonCode, Unanswered, Verdict};
-use tracing::warn;
+use bridge_core::{
+    Answer, DeadLetterInfo, DeferInfo, Disposition, MessageId, Reason, ReasonCode, Topic,
+    Unanswered, Verdict,
+};
+use tracing::{error, warn};
 
-use super::burial::Burial;
+use super::moves::Ended;
 use super::{Item, Worker};
-use crate::OnExpired;
+use crate::deferral::Refusal;
 use crate::metrics::DropPolicy;
 use crate::phase::Event;
+use crate::{OnDeadLettersFull, OnExpired, mapping};
 
 impl Worker<'_> {
     pub(super) fn answered(&mut self, item: Item, answer: Answer) {
-        let (code, reason_string) = match answer {
+        let (by, code, reason_string) = match answer {
             Answer::Answered {
+                by,
                 code,
                 reason_string,
-            } => (code, reason_string),
+            } => (by, code, reason_string),
             Answer::Unanswered(how) => {
                 if how == Unanswered::MayHaveBeenSent {
                     self.lane.metrics.unanswered.inc();
@@ -24,29 +29,54 @@ impl Worker<'_> {
                 self.on(Event::Unanswered);
                 return;
             }
-        };
-        match Verdict::of(code).disposition(item.path()) {
-            Disposition::Delivered => self.delivered(item),
-            // Until a message can be deferred, a policy's refusal is final on both paths.
-            Disposition::DeadLetter | Disposition::Defer => {
-                self.give_up(item, Reason::Broker(code), reason_string);
+            Answer::Failed { reason, detail } => {
+                self.failed(item, reason, detail);
+                return;
             }
+        };
+        match Verdict::of(by, code).disposition(item.path()) {
+            Disposition::Delivered => self.delivered(item),
+            Disposition::DeadLetter => self.give_up(item, Reason::Broker(code), reason_string),
+            Disposition::Defer => self.refused(item, Reason::Broker(code), reason_string),
             Disposition::Keep => {
                 self.announce(&item, code);
+                // The quota of a deferred message is not that of the queue's head.
+                let deferred = matches!(item, Item::Deferred(..));
                 self.keep(item);
-                self.refusals = self.refusals.saturating_add(1);
-                let delay = self.context.backoff.delay(self.refusals, rand::random());
-                let until = self.context.clock.monotonic() + delay;
-                self.on(Event::RefusedForNow { until });
+                if !deferred {
+                    self.refusals = self.refusals.saturating_add(1);
+                    self.block(self.refusals);
+                }
                 return;
             }
         }
         self.refusals = 0;
     }
 
+    /// The head stays, and is offered again after the back-off of `failures` in a row.
+    fn block(&mut self, failures: u32) {
+        let delay = self.context.backoff.delay(failures, rand::random());
+        let until = self.context.clock.monotonic() + delay;
+        self.on(Event::RefusedForNow { until });
+    }
+
     fn delivered(&mut self, item: Item) {
+        self.head_is_done(&item);
+        self.attempts.forget(item.stored().id);
         let metrics = &self.lane.metrics;
         metrics.delivered.inc();
+        let now = self.context.clock.monotonic();
+        if !self.second.deferral.is_empty()
+            && !matches!(item, Item::Deferred(..))
+            && let Some(topic) =
+                mapping::topic(item.stored(), &self.lane.key.route, &self.lane.spec)
+        {
+            let seq = match &item {
+                Item::Replay(seq, _) => Some(*seq),
+                Item::Live(..) | Item::Deferred(..) => None,
+            };
+            self.second.deferral.overtaken(&topic, seq);
+        }
         match item {
             Item::Live(_, job) => {
                 metrics.published.inc();
@@ -56,13 +86,27 @@ impl Worker<'_> {
                 metrics.replayed.inc();
                 self.lane.store.settle(&self.lane.key, &[seq]);
             }
+            Item::Deferred(seq, _) => {
+                metrics.deferred_recovered.inc();
+                self.second.deferral.accepted(seq, now);
+                self.lane.store.settle(&self.lane.key, &[seq]);
+            }
         }
     }
 
-    /// A message that is to be offered again: a queued one is still in its place.
+    /// What was first in the queue has been dealt with.
+    fn head_is_done(&mut self, item: &Item) {
+        if !matches!(item, Item::Deferred(..)) {
+            self.head_failed = false;
+        }
+    }
+
+    /// A message that is to be offered again: a queued or deferred one is still in its place.
     pub(super) fn keep(&mut self, item: Item) {
-        if let Item::Live(number, job) = item {
-            self.lost.insert(number, job);
+        match item {
+            Item::Live(number, job) => drop(self.lost.insert(number, job)),
+            Item::Replay(..) => {}
+            Item::Deferred(seq, _) => self.second.deferral.put_back(seq),
         }
     }
 
@@ -71,60 +115,202 @@ impl Worker<'_> {
             self.give_up(item, Reason::Expired, None);
             return;
         }
+        self.head_is_done(&item);
+        self.attempts.forget(item.stored().id);
         match item {
             Item::Live(_, job) => {
                 self.lane.metrics.dropped_live(DropPolicy::Expired);
                 job.token.settled();
             }
-            Item::Replay(seq, _) => {
+            Item::Replay(seq, _) | Item::Deferred(seq, _) => {
+                self.second.deferral.remove(seq);
                 self.lane.metrics.dropped_queued(DropPolicy::Expired);
                 self.lane.store.settle(&self.lane.key, &[seq]);
             }
         }
     }
 
-    /// A verdict for good: the message becomes a dead letter, and what is behind it goes on (I02).
-    pub(super) fn give_up(&mut self, item: Item, reason: Reason, reason_string: Option<String>) {
-        if self.announced.is_new(&item.stored().message.topic, reason) {
-            warn!(
-                event = "refused",
-                binding = %self.lane.key,
-                topic = %item.stored().message.topic,
-                reason = %reason,
-                reason_string,
-                message_id = %item.stored().id,
-                "a message cannot be delivered and is kept as a dead letter; \
-                 more of this topic and reason are only counted"
-            );
-        }
-        let now = self.context.clock.wall();
-        let info = DeadLetterInfo {
-            reason,
-            reason_string,
-            first_refusal: now,
-            last_refusal: now,
-            attempts: 1,
-        };
+    /// A refusal that may change on the replay path: the message gets its second chance, or has
+    /// had it.
+    fn refused(&mut self, item: Item, reason: Reason, reason_string: Option<String>) {
+        let (wall, now) = (self.context.clock.wall(), self.context.clock.monotonic());
         match item {
-            Item::Live(_, job) => {
-                self.lane.metrics.refused.inc();
-                self.lane.dead_letter(job, info);
+            Item::Deferred(seq, stored) => {
+                match self.second.deferral.refused(seq, reason, (wall, now)) {
+                    Some(Refusal::Stays(info)) => self.moves.defer(seq, info),
+                    Some(Refusal::Over(info)) => {
+                        let info = DeadLetterInfo {
+                            reason,
+                            reason_string,
+                            first_refusal: info.first_refusal,
+                            last_refusal: info.last_refusal,
+                            attempts: info.attempts,
+                        };
+                        self.announce_given_up(&stored.message.topic, stored.id, &info);
+                        self.bury(Item::Deferred(seq, stored), info);
+                    }
+                    None => {}
+                }
             }
-            Item::Replay(seq, _) => {
+            Item::Live(..) => self.give_up(item, reason, reason_string),
+            Item::Replay(seq, ref stored) => {
+                let size = stored.message.size();
+                let topic = mapping::topic(stored, &self.lane.key.route, &self.lane.spec);
+                let Some(topic) = topic.filter(|_| self.second.deferral.has_room(size)) else {
+                    self.lane.metrics.deferred_overflow.inc();
+                    self.give_up(item, reason, reason_string);
+                    return;
+                };
+                if self.announced.is_new(&stored.message.topic, reason) {
+                    warn!(
+                        event = "deferred",
+                        binding = %self.lane.key,
+                        topic = %stored.message.topic,
+                        reason = %reason,
+                        reason_string,
+                        message_id = %stored.id,
+                        window = ?self.lane.spec.deferral.window,
+                        "a message is refused and offered again for a while, and what follows of \
+                         its topic waits behind it; more of this topic and reason are only counted"
+                    );
+                }
+                let count = self.attempts.forget(stored.id);
+                let info = DeferInfo {
+                    reason,
+                    first_refusal: wall,
+                    last_refusal: wall,
+                    attempts: count.map_or(0, |count| count.failures).saturating_add(1),
+                };
+                self.head_is_done(&item);
                 self.pass.leaves(seq);
-                self.burials.begin(seq, info);
+                let deferral = &mut self.second.deferral;
+                deferral.begin(seq, &topic, size, info.clone(), now);
+                self.moves.defer(seq, info);
             }
         }
     }
 
-    pub(super) fn buried(&mut self, burial: Burial) {
-        match burial {
-            Burial::Done(seq, reason) => {
+    /// The destination failed on a message and gave no verdict: it is offered again, in its place,
+    /// as often as the binding allows.
+    fn failed(&mut self, item: Item, reason: Reason, detail: Option<String>) {
+        let wall = self.context.clock.wall();
+        let count = self.attempts.failed(item.stored().id, wall);
+        if count.failures >= self.lane.spec.max_attempts.get() {
+            let last = detail.map_or_else(|| reason.to_string(), |d| format!("{reason}: {d}"));
+            self.give_up(item, Reason::RetriesExhausted, Some(last));
+            return;
+        }
+        let deferred = matches!(item, Item::Deferred(..));
+        self.keep(item);
+        if !deferred {
+            self.block(count.failures);
+        }
+    }
+
+    /// A verdict for good: the message becomes a dead letter, and what is behind it goes on (I02).
+    pub(super) fn give_up(&mut self, item: Item, reason: Reason, reason_string: Option<String>) {
+        let now = self.context.clock.wall();
+        let count = self.attempts.forget(item.stored().id);
+        let deferred = match &item {
+            Item::Deferred(seq, _) => self.second.deferral.remove(*seq),
+            Item::Live(..) | Item::Replay(..) => None,
+        };
+        let failures = count.map_or(0, |count| count.failures);
+        let earlier = deferred.as_ref().map_or(0, |info| info.attempts);
+        // The last failure is counted already; a refusal is not.
+        let this = u32::from(reason != Reason::RetriesExhausted);
+        let info = DeadLetterInfo {
+            reason,
+            reason_string,
+            first_refusal: deferred
+                .map(|info| info.first_refusal)
+                .or(count.map(|count| count.first))
+                .unwrap_or(now),
+            last_refusal: now,
+            attempts: failures.saturating_add(earlier).saturating_add(this),
+        };
+        self.announce_given_up(&item.stored().message.topic, item.stored().id, &info);
+        self.bury(item, info);
+    }
+
+    /// Keeps a message as a dead letter, or does what the configuration wants when there is no
+    /// room.
+    fn bury(&mut self, item: Item, info: DeadLetterInfo) {
+        self.head_is_done(&item);
+        if let Item::Replay(seq, _) = &item {
+            self.pass.leaves(*seq);
+        }
+        let lane = self.lane;
+        let size = item.stored().message.size();
+        if matches!(item, Item::Live(..)) {
+            lane.metrics.refused.inc();
+        }
+        if lane.has_room_for_a_dead_letter(size, self.moves.dying()) {
+            self.told_full = false;
+            match item {
+                Item::Live(_, job) => lane.dead_letter(job, info),
+                Item::Replay(seq, _) | Item::Deferred(seq, _) => self.moves.bury(seq, info, size),
+            }
+            return;
+        }
+        let policy = lane.spec.dead_letters.on_full;
+        lane.metrics.dead_letter_overflow(policy);
+        if !std::mem::replace(&mut self.told_full, true) {
+            error!(
+                event = "dead_letters_full",
+                binding = %lane.key,
+                policy = ?policy,
+                "the dead letters are full: redrive or delete some, or raise their bounds; more of \
+                 this are only counted"
+            );
+        }
+        match (item, policy) {
+            (Item::Live(_, job), OnDeadLettersFull::DiscardNewest) => job.token.settled(),
+            (Item::Live(_, job), OnDeadLettersFull::Hold) => lane.hold_dead_letter(job, info),
+            (Item::Replay(seq, _) | Item::Deferred(seq, _), OnDeadLettersFull::DiscardNewest) => {
+                self.pass.has_left(seq);
+                lane.store.settle(&lane.key, &[seq]);
+            }
+            (Item::Replay(seq, _) | Item::Deferred(seq, _), OnDeadLettersFull::Hold) => {
+                self.moves.hold(seq, info, size);
+            }
+        }
+    }
+
+    pub(super) fn moved(&mut self, ended: Ended) {
+        match ended {
+            Ended::Deferred(seq) => {
+                if self.pass.is_leaving(seq) {
+                    self.lane.metrics.deferred.inc();
+                }
+                self.pass.has_left(seq);
+                let now = self.context.clock.monotonic();
+                self.second.deferral.moved(seq, now);
+            }
+            Ended::Dead(seq, reason) => {
                 self.pass.has_left(seq);
                 self.lane.metrics.dead_lettered(reason);
             }
-            Burial::Gone(seq) => self.pass.has_left(seq),
-            Burial::Failed => self.lane.metrics.store_failures.inc(),
+            Ended::Gone(seq) => {
+                self.pass.has_left(seq);
+                self.second.deferral.remove(seq);
+            }
+            Ended::Failed => self.lane.metrics.store_failures.inc(),
+        }
+    }
+
+    fn announce_given_up(&mut self, topic: &Topic, id: MessageId, info: &DeadLetterInfo) {
+        if self.announced.is_new(topic, info.reason) {
+            warn!(
+                event = "refused",
+                binding = %self.lane.key,
+                topic = %topic,
+                reason = %info.reason,
+                reason_string = info.reason_string,
+                message_id = %id,
+                "a message cannot be delivered and is kept as a dead letter; \
+                 more of this topic and reason are only counted"
+            );
         }
     }
 

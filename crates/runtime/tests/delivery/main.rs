@@ -7,7 +7,9 @@
 )]
 
 mod bounds;
+mod deferral;
 mod fixture;
+mod given_up;
 mod holding;
 mod live;
 mod replay;

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use bridge_core::{
-    Admitted, Answer, Limits, Link, LocalRefusal, Message, NotAdmitted, Properties, ReasonCode,
-    Unanswered,
+    Acknowledgement, Admitted, Answer, Limits, Link, LocalRefusal, Message, NotAdmitted,
+    Properties, ReasonCode, Unanswered, Verdict,
 };
 use rumqttc::mqttbytes::v5::Packet;
 use rumqttc::{
@@ -202,7 +202,9 @@ impl Live {
                 Err(_) => None,
             };
             drop(place);
-            if let Some((code, reason_string)) = heard.filter(|(code, _)| code.is_refusal()) {
+            if let Some((by, (code, reason_string))) = heard
+                && Verdict::of(by, code) != Verdict::Accepted
+            {
                 live.config.status_refused(code, reason_string.as_deref());
             }
         };
@@ -243,7 +245,7 @@ impl Live {
     }
 
     fn answer(&self, number: u64, result: Result<PublishResult, PublishNoticeError>) -> Answer {
-        let Some((code, reason_string)) = self.heard(result) else {
+        let Some((by, (code, reason_string))) = self.heard(result) else {
             self.counters.unanswered.add(1);
             return Answer::Unanswered(if self.witness.publishes_begun() >= number {
                 Unanswered::MayHaveBeenSent
@@ -252,30 +254,40 @@ impl Live {
             });
         };
         self.counters.answered.add(1);
-        self.counters.refused.add(u64::from(code.is_refusal()));
+        let accepted = Verdict::of(by, code) == Verdict::Accepted;
+        self.counters.refused.add(u64::from(!accepted));
         Answer::Answered {
+            by,
             code,
             reason_string,
         }
     }
 
     /// What the broker said; `None` when it said nothing.
-    fn heard(&self, result: Result<PublishResult, PublishNoticeError>) -> Option<Said> {
+    fn heard(
+        &self,
+        result: Result<PublishResult, PublishNoticeError>,
+    ) -> Option<(Acknowledgement, Said)> {
         Some(match result {
             // After a failed write the guard only pretends.
             Ok(PublishResult::Qos0Flushed) if self.witness.write_failed() => return None,
-            Ok(PublishResult::Qos0Flushed) => (ReasonCode::SUCCESS, None),
+            Ok(PublishResult::Qos0Flushed) => {
+                (Acknowledgement::Written, (ReasonCode::SUCCESS, None))
+            }
             Ok(PublishResult::Qos1(ack)) => {
                 let said = ack.properties.map(|p| (p.user_properties, p.reason_string));
-                self.said(ack.reason as u8, said.unwrap_or_default())
+                let said = self.said(ack.reason as u8, said.unwrap_or_default());
+                (Acknowledgement::PubAck, said)
             }
             Ok(PublishResult::Qos2PubRecRejected(ack)) => {
                 let said = ack.properties.map(|p| (p.user_properties, p.reason_string));
-                self.said(ack.reason as u8, said.unwrap_or_default())
+                let said = self.said(ack.reason as u8, said.unwrap_or_default());
+                (Acknowledgement::PubRec, said)
             }
             Ok(PublishResult::Qos2Completed(ack)) => {
                 let said = ack.properties.map(|p| (p.user_properties, p.reason_string));
-                self.said(ack.reason as u8, said.unwrap_or_default())
+                let said = self.said(ack.reason as u8, said.unwrap_or_default());
+                (Acknowledgement::PubComp, said)
             }
             Err(_) => return None,
         })

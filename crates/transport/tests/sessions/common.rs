@@ -135,7 +135,7 @@ pub(crate) async fn publish(writer: &Writer, message: Message) -> Answer {
 pub(crate) fn code(answer: &Answer) -> ReasonCode {
     match answer {
         Answer::Answered { code, .. } => *code,
-        Answer::Unanswered(why) => panic!("no answer: {why:?}"),
+        other => panic!("no answer: {other:?}"),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU16;
 
-use bridge_core::{Answer, Message, QoS, ReasonCode, Sink};
+use bridge_core::{Acknowledgement, Answer, Message, QoS, ReasonCode, Sink};
 use bridge_testkit::{Ack, AckKind, Behaviour, Packet, Property, Reply, ScriptedBroker};
 use futures_util::future::join_all;
 
@@ -149,6 +149,7 @@ async fn the_brokers_own_words_come_along_also_with_an_unknown_code() {
         let writer = writer(config(broker.port(), "w"));
         let answer = publish(&writer, message("t", "x", QoS::AtLeastOnce)).await;
         let expected = Answer::Answered {
+            by: Acknowledgement::PubAck,
             code: ReasonCode::new(answered),
             reason_string: Some("not on a Sunday".to_owned()),
         };

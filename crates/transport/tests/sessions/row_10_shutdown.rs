@@ -91,6 +91,7 @@ async fn closing_does_not_wait_for_ever_and_the_sum_is_right() {
             Answer::Answered { .. } => answered += 1,
             Answer::Unanswered(Unanswered::MayHaveBeenSent) => unknown += 1,
             Answer::Unanswered(Unanswered::NeverSent) => never += 1,
+            failed @ Answer::Failed { .. } => panic!("no broker answers {failed:?}"),
         }
     }
     assert_eq!((answered, unknown + never), (3, 7));
@@ -178,6 +179,7 @@ async fn acknowledged_and_unknown_and_never_sent_add_up_when_a_full_window_is_cl
             Answer::Answered { .. } => answered += 1,
             Answer::Unanswered(Unanswered::MayHaveBeenSent) => unknown += 1,
             Answer::Unanswered(Unanswered::NeverSent) => never += 1,
+            failed @ Answer::Failed { .. } => panic!("no broker answers {failed:?}"),
         }
     }
     assert_eq!((answered, answered + unknown + never), (5, COUNT));

@@ -1,7 +1,12 @@
 //! One binding: where it publishes, as what, and what may wait for it.
 
+use std::num::NonZeroU32;
+
 use bridge_core::{Name, TopicFilter, TopicShape, TopicTemplate};
-use bridge_runtime::{BindingSpec, OnExpired, OnFull, QueueBounds, RetainPolicy};
+use bridge_runtime::{
+    BindingSpec, DeadLetterBounds, DeferralSpec, OnDeadLettersFull, OnExpired, OnFull, QueueBounds,
+    RetainPolicy,
+};
 
 use super::Sessions;
 use super::route::qos;
@@ -9,6 +14,10 @@ use super::session::window;
 use crate::config::fields::{self, Field};
 use crate::config::problem::Problem;
 use crate::config::reader::{At, Found, Map, Reader};
+
+/// How often a message may fail without a verdict. No kind of destination that can be configured
+/// fails like that so far, so there is no field for it.
+const MAX_ATTEMPTS: NonZeroU32 = NonZeroU32::MIN.saturating_add(9);
 
 /// What a binding must know of its route.
 pub(super) struct Context<'a> {
@@ -33,6 +42,8 @@ pub(super) fn check(
     let retain = reader.choice(map, &fields::RETAIN);
     let max_in_flight = reader.count(map, &fields::MAX_IN_FLIGHT);
     let queue = queue(reader, map, context.direct);
+    let deferral = deferral(reader, map, context.direct);
+    let dead_letters = dead_letters(reader, map);
     let on_expired = reader.choice(map, &fields::ON_EXPIRED);
 
     let sink = sink?;
@@ -56,6 +67,9 @@ pub(super) fn check(
         },
         max_in_flight,
         queue: queue?,
+        deferral: deferral?,
+        dead_letters: dead_letters?,
+        max_attempts: MAX_ATTEMPTS,
         on_expired: match on_expired?.value {
             "dead_letter" => OnExpired::DeadLetter,
             _ => OnExpired::Drop,
@@ -86,6 +100,50 @@ fn queue(reader: &mut Reader<'_>, map: &Map<'_>, direct: bool) -> Option<QueueBo
             "drop_oldest" => OnFull::DropOldest,
             "drop_newest" => OnFull::DropNewest,
             _ => OnFull::Backpressure,
+        },
+    })
+}
+
+fn deferral(reader: &mut Reader<'_>, map: &Map<'_>, direct: bool) -> Option<DeferralSpec> {
+    if direct && map.has(&fields::DEFERRED) {
+        let problem = Problem::NoEffect {
+            field: "deferred",
+            why: "`delivery: direct_hold` never queues, and only what is queued is deferred",
+        };
+        reader.report(&map.key(&fields::DEFERRED), problem);
+    }
+    let section = match reader.section(map, &fields::DEFERRED) {
+        Some(section) => section,
+        None if map.has(&fields::DEFERRED) => return None,
+        None => Map::absent(&map.at, &fields::DEFERRED),
+    };
+    let window = reader.duration(&section, &fields::DEFERRED_WINDOW);
+    let retry_interval = reader.duration(&section, &fields::DEFERRED_RETRY_INTERVAL);
+    let max_entries = reader.count(&section, &fields::DEFERRED_MAX_ENTRIES);
+    let max_bytes = reader.size(&section, &fields::DEFERRED_MAX_BYTES);
+    Some(DeferralSpec {
+        window: window?.value,
+        retry_interval: retry_interval?.value,
+        max_entries: max_entries?.value,
+        max_bytes: max_bytes?.value,
+    })
+}
+
+fn dead_letters(reader: &mut Reader<'_>, map: &Map<'_>) -> Option<DeadLetterBounds> {
+    let section = match reader.section(map, &fields::DEAD_LETTERS) {
+        Some(section) => section,
+        None if map.has(&fields::DEAD_LETTERS) => return None,
+        None => Map::absent(&map.at, &fields::DEAD_LETTERS),
+    };
+    let max_entries = reader.count(&section, &fields::DEAD_MAX_ENTRIES);
+    let max_bytes = reader.size(&section, &fields::DEAD_MAX_BYTES);
+    let on_full = reader.choice(&section, &fields::DEAD_ON_FULL);
+    Some(DeadLetterBounds {
+        max_entries: max_entries?.value,
+        max_bytes: max_bytes?.value,
+        on_full: match on_full?.value {
+            "hold" => OnDeadLettersFull::Hold,
+            _ => OnDeadLettersFull::DiscardNewest,
         },
     })
 }

@@ -124,6 +124,18 @@ pub(crate) static QUEUE: Field = field(
     Optional,
     "how much may wait",
 );
+pub(crate) static DEFERRED: Field = field(
+    "deferred",
+    Kind::Section(&DEFERRED_SECTION),
+    Optional,
+    "the second chance of what the broker's policy refuses while the queue is published",
+);
+pub(crate) static DEAD_LETTERS: Field = field(
+    "dead_letters",
+    Kind::Section(&DEAD_LETTERS_SECTION),
+    Optional,
+    "how much of what was given up on is kept",
+);
 pub(crate) static ON_EXPIRED: Field = field(
     "on_expired",
     Choice(&[
@@ -145,6 +157,8 @@ static BINDING: Section = Section {
         &RETAIN,
         &MAX_IN_FLIGHT,
         &QUEUE,
+        &DEFERRED,
+        &DEAD_LETTERS,
         &ON_EXPIRED,
     ],
 };
@@ -183,6 +197,92 @@ pub(crate) static ON_FULL: Field = field(
     Default("backpressure"),
     "what happens when as much waits as may",
 );
+
+pub(crate) static DEFERRED_WINDOW: Field = field(
+    "window",
+    Duration {
+        min: "1s",
+        max: "30d",
+    },
+    Default("15m"),
+    "how long after its first refusal a message is offered again; the first refusal after that is the last",
+);
+pub(crate) static DEFERRED_RETRY_INTERVAL: Field = field(
+    "retry_interval",
+    Duration {
+        min: "1s",
+        max: "1d",
+    },
+    Default("2m"),
+    "the shortest time between two sweeps through what is deferred; a new connection does not wait for it",
+);
+pub(crate) static DEFERRED_MAX_ENTRIES: Field = field(
+    "max_entries",
+    Count {
+        min: 1,
+        max: 1_000_000,
+    },
+    Default("100000"),
+    "how many messages may be deferred; what there is no room for becomes a dead letter at once",
+);
+pub(crate) static DEFERRED_MAX_BYTES: Field = field(
+    "max_bytes",
+    Size {
+        min: "1 KiB",
+        max: "1024 GiB",
+    },
+    Default("256 MiB"),
+    "how many bytes may be deferred",
+);
+
+static DEFERRED_SECTION: Section = Section {
+    doc: "The second chance of messages that the broker refuses as not authorized while the queue is published.",
+    fields: &[
+        &DEFERRED_WINDOW,
+        &DEFERRED_RETRY_INTERVAL,
+        &DEFERRED_MAX_ENTRIES,
+        &DEFERRED_MAX_BYTES,
+    ],
+};
+
+pub(crate) static DEAD_MAX_ENTRIES: Field = field(
+    "max_entries",
+    Count {
+        min: 1,
+        max: 100_000_000,
+    },
+    Default("100000"),
+    "how many dead letters are kept",
+);
+pub(crate) static DEAD_MAX_BYTES: Field = field(
+    "max_bytes",
+    Size {
+        min: "1 KiB",
+        max: "1024 GiB",
+    },
+    Default("256 MiB"),
+    "how many bytes of dead letters are kept",
+);
+pub(crate) static DEAD_ON_FULL: Field = field(
+    "on_full",
+    Choice(&[
+        (
+            "discard_newest",
+            "new ones are not kept, and counted: the first ones tell the story",
+        ),
+        (
+            "hold",
+            "new ones are held, and not acknowledged, until there is room",
+        ),
+    ]),
+    Default("discard_newest"),
+    "what happens when as many are kept as may",
+);
+
+static DEAD_LETTERS_SECTION: Section = Section {
+    doc: "How much of what was given up on is kept, and what happens then.",
+    fields: &[&DEAD_MAX_ENTRIES, &DEAD_MAX_BYTES, &DEAD_ON_FULL],
+};
 
 static QUEUE_SECTION: Section = Section {
     doc: "How much may wait at a binding, and what happens then.",

@@ -1,5 +1,10 @@
+use std::time::Duration;
+
 use bridge_core::{QoS, Subscription, TemplateContext, Topic, TopicFilter, TopicTemplate};
-use bridge_runtime::{BindingSpec, DeliveryMode, OnExpired, OnFull, QueueBounds, RetainPolicy};
+use bridge_runtime::{
+    BindingSpec, DeadLetterBounds, DeferralSpec, DeliveryMode, OnDeadLettersFull, OnExpired,
+    OnFull, QueueBounds, RetainPolicy,
+};
 use proptest::prelude::*;
 
 use super::*;
@@ -21,6 +26,18 @@ fn binding(number: usize, sink: &str, topic: &str) -> BindingSpec {
             max_bytes: 1,
             on_full: OnFull::Backpressure,
         },
+        deferral: DeferralSpec {
+            window: Duration::from_secs(1),
+            retry_interval: Duration::from_secs(1),
+            max_entries: 1,
+            max_bytes: 1,
+        },
+        dead_letters: DeadLetterBounds {
+            max_entries: 1,
+            max_bytes: 1,
+            on_full: OnDeadLettersFull::DiscardNewest,
+        },
+        max_attempts: 1.try_into().unwrap(),
         on_expired: OnExpired::Drop,
     }
 }
