@@ -4,6 +4,7 @@
 mod client_config;
 mod expiry;
 mod files;
+mod ring;
 mod unverified;
 
 use std::path::PathBuf;
@@ -15,6 +16,8 @@ use tokio_rustls::rustls::{self, ClientConfig};
 use crate::{Credentials, Endpoint, Password, Secret, Tls};
 
 use files::Contents;
+
+pub(crate) use ring::{Glimpse, Ring};
 
 /// What proves who we are at one endpoint, ready for use.
 #[derive(Debug, Clone, Default)]
@@ -85,15 +88,19 @@ impl Origin {
         }
     }
 
-    /// Reads every file.
-    fn read(&self) -> Contents {
+    /// The files that the keys are made of.
+    fn files(&self) -> impl Iterator<Item = &PathBuf> {
         let passwords = [&self.password, &self.proxy_password].into_iter();
         let passwords = passwords.filter_map(|password| match password {
             Some(Password::File(path)) => Some(path),
             Some(Password::Text(_)) | None => None,
         });
-        let tls = self.tls.iter().flat_map(Tls::files);
-        Contents::read(passwords.chain(tls))
+        passwords.chain(self.tls.iter().flat_map(Tls::files))
+    }
+
+    /// Reads every file.
+    fn read(&self) -> Contents {
+        Contents::read(self.files())
     }
 
     /// Makes keys of what was read.
@@ -111,15 +118,6 @@ impl Origin {
             tls,
             certificate_expiry,
         })
-    }
-
-    /// Reads the files and makes keys of them.
-    pub(crate) async fn load(&self) -> Result<Keys, KeyError> {
-        let origin = self.clone();
-        let loading = move || origin.build(&origin.read());
-        // Files may lie on a disk that is slow, and the system's trust is many files.
-        let loaded = tokio::task::spawn_blocking(loading).await;
-        loaded.map_err(|defect| KeyError::Defect(defect.to_string()))?
     }
 }
 

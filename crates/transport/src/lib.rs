@@ -40,6 +40,7 @@ mod config;
 mod connection;
 mod convert;
 mod dial;
+mod failover;
 mod guard;
 mod keys;
 mod lifecycle;

@@ -1,6 +1,7 @@
 //! What a session's connections have in common: epochs, patience, counters, and one log line for
 //! each change of state.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -24,8 +25,8 @@ pub(crate) struct Lifecycle {
     counters: Arc<Counters>,
     reconnect: Reconnect,
     epoch: u64,
-    /// What the log was last told about attempts that fail.
-    announced: Option<String>,
+    /// What the log was last told about attempts that fail, by broker.
+    announced: HashMap<String, String>,
     /// What the log was last told about the broker's own terms.
     terms: Terms,
     status: Option<Status>,
@@ -59,7 +60,7 @@ impl Lifecycle {
             clock,
             counters,
             epoch: 0,
-            announced: None,
+            announced: HashMap::new(),
             terms: Terms::default(),
             status,
         }
@@ -85,7 +86,7 @@ impl Lifecycle {
         self.reconnect.connected(self.clock.monotonic());
         self.counters.connects.add(1);
         self.counters.connected.store(true, Ordering::Relaxed);
-        self.announced = None;
+        self.announced.clear();
         info!(
             event = "session_connected",
             session = %self.config.name,
@@ -136,8 +137,8 @@ impl Lifecycle {
         );
     }
 
-    /// No connection came about: how long to wait.
-    pub(crate) fn failed(&mut self, broker: &Endpoint, ending: &Ending) -> Duration {
+    /// No connection came about: how long to wait. `all` says whether every broker was tried.
+    pub(crate) fn failed(&mut self, broker: &Endpoint, ending: &Ending, all: bool) -> Duration {
         self.counters.connect_failures.add(1);
         if let (Some(status), Ending::Refused((code, _))) = (&mut self.status, ending)
             && status.refused(*code)
@@ -151,9 +152,14 @@ impl Lifecycle {
                  without the retain flag, or with QoS 0, from now on"
             );
         }
+        let delay = if all {
+            self.reconnect.ended(self.clock.monotonic(), rand::random())
+        } else {
+            self.reconnect.elsewhere(rand::random())
+        };
         let reason = ending.to_string();
-        let delay = self.reconnect.ended(self.clock.monotonic(), rand::random());
-        if self.announced.as_ref() != Some(&reason) {
+        let told = self.announced.insert(broker.to_string(), reason.clone());
+        if told.as_ref() != Some(&reason) {
             self.announce_redirect(broker, ending);
             warn!(
                 event = "session_connect_failed",
@@ -164,7 +170,6 @@ impl Lifecycle {
                 reason,
                 "cannot connect to the broker; trying on, and silent until something changes"
             );
-            self.announced = Some(reason);
         }
         delay
     }

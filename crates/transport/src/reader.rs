@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::approach::Approach;
+use crate::approach::{Approach, Renewal};
 use crate::connection::{Connection, Ending, Purpose};
 use crate::lifecycle::Lifecycle;
 use crate::link::Seen;
@@ -216,6 +216,7 @@ async fn connect_and_serve(
     let mut approach = Approach::new(
         Arc::clone(&shared.config),
         "reader",
+        Arc::clone(&shared.clock),
         Arc::clone(&shared.counters),
     );
     loop {
@@ -254,12 +255,28 @@ async fn connect_and_serve(
         };
         let delay = match opened {
             Ok(connection) => {
+                approach.connected();
                 lifecycle.connected(approach.endpoint(), &connection.welcome);
                 let status = lifecycle.status();
-                let ending = serve(shared, connection, status, &left, owed.get(), cancel).await;
-                lifecycle.ended(approach.endpoint(), &ending)
+                let ending = serve(
+                    shared,
+                    connection,
+                    &mut approach,
+                    status,
+                    &left,
+                    owed.get(),
+                    cancel,
+                )
+                .await;
+                let broker = approach.endpoint().clone();
+                approach.ended(&ending);
+                lifecycle.ended(&broker, &ending)
             }
-            Err(ending) => lifecycle.failed(approach.endpoint(), &ending),
+            Err(ending) => {
+                let broker = approach.endpoint().clone();
+                let all = approach.ended(&ending);
+                lifecycle.failed(&broker, &ending, all)
+            }
         };
         tokio::select! {
             () = cancel.cancelled() => return,
@@ -272,6 +289,7 @@ async fn connect_and_serve(
 async fn serve(
     shared: &Arc<Shared>,
     mut connection: Connection,
+    approach: &mut Approach,
     status: Option<&Status>,
     left: &Notify,
     owed: Option<&Arc<Acks>>,
@@ -302,9 +320,14 @@ async fn serve(
         }
         () = again => {
             handed_over(owed).await;
-            match status {
-                Some(status) if status.outlives().is_some() => connection.go_and_return().await,
-                status => connection.goodbye(status.map(Status::offline)).await,
+            come_again(connection, status).await;
+            Ending::Closed
+        }
+        renewal = approach.due() => {
+            handed_over(owed).await;
+            match renewal {
+                Renewal::Keys => come_again(connection, status).await,
+                Renewal::FailBack => connection.goodbye(status.map(Status::offline)).await,
             }
             Ending::Closed
         }
@@ -313,6 +336,14 @@ async fn serve(
             connection.goodbye(status.map(Status::offline)).await;
             Ending::Closed
         }
+    }
+}
+
+/// Goes, to be at the same broker again in a moment.
+async fn come_again(connection: Connection, status: Option<&Status>) {
+    match status {
+        Some(status) if status.outlives().is_some() => connection.go_and_return().await,
+        status => connection.goodbye(status.map(Status::offline)).await,
     }
 }
 

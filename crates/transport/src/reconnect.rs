@@ -43,6 +43,12 @@ impl Reconnect {
         self.backoff.delay(self.failures, random)
     }
 
+    /// The attempt failed, and another broker is tried next: how long to wait before that. A round
+    /// of all brokers counts as one failure.
+    pub(crate) fn elsewhere(&self, random: u32) -> Duration {
+        self.backoff.delay(self.failures, random)
+    }
+
     /// We ended it ourselves, for a reason that is no failure: the next attempt may come at once.
     pub(crate) const fn ended_by_us(&mut self) {
         self.connected_at = None;
@@ -91,6 +97,17 @@ mod tests {
         }
         policy.connected(SECOND);
         assert_eq!(policy.ended(SECOND + STABLE_AFTER, u32::MAX), SECOND);
+    }
+
+    #[test]
+    fn a_round_of_all_brokers_counts_as_one_failure() {
+        let mut policy = policy();
+        let mut delays = Vec::new();
+        for _ in 0..3 {
+            delays.push(policy.elsewhere(u32::MAX).as_secs());
+            delays.push(policy.ended(SECOND, u32::MAX).as_secs());
+        }
+        assert_eq!(delays, [1, 1, 1, 2, 2, 4]);
     }
 
     #[test]

@@ -146,6 +146,7 @@ async fn run(shared: Arc<Shared>, mut lifecycle: Lifecycle, cancel: Cancellation
     let mut approach = Approach::new(
         Arc::clone(&shared.config),
         "writer",
+        Arc::clone(&shared.clock),
         Arc::clone(&shared.counters),
     );
     loop {
@@ -180,14 +181,29 @@ async fn run(shared: Arc<Shared>, mut lifecycle: Lifecycle, cancel: Cancellation
         };
         let delay = match opened {
             Ok(connection) => {
+                approach.connected();
                 lifecycle.connected(approach.endpoint(), &connection.welcome);
                 let ending = {
                     let status = lifecycle.status();
-                    serve(&shared, connection, &in_flight, status, &cancel).await
+                    serve(
+                        &shared,
+                        connection,
+                        &mut approach,
+                        &in_flight,
+                        status,
+                        &cancel,
+                    )
+                    .await
                 };
-                lifecycle.ended(approach.endpoint(), &ending)
+                let broker = approach.endpoint().clone();
+                approach.ended(&ending);
+                lifecycle.ended(&broker, &ending)
             }
-            Err(ending) => lifecycle.failed(approach.endpoint(), &ending),
+            Err(ending) => {
+                let broker = approach.endpoint().clone();
+                let all = approach.ended(&ending);
+                lifecycle.failed(&broker, &ending, all)
+            }
         };
         tokio::select! {
             () = cancel.cancelled() => return,
@@ -200,6 +216,7 @@ async fn run(shared: Arc<Shared>, mut lifecycle: Lifecycle, cancel: Cancellation
 async fn serve(
     shared: &Shared,
     mut connection: Connection,
+    approach: &mut Approach,
     in_flight: &InFlight,
     status: Option<&Status>,
     cancel: &CancellationToken,
@@ -210,17 +227,22 @@ async fn serve(
     let mut watch = interval((patience / 4).clamp(shortest, longest));
     watch.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut once_more = status.map(|status| (Instant::now() + ONCE_MORE, status.online()));
+    let mut due = std::pin::pin!(approach.due());
     let ending = loop {
         tokio::select! {
             ending = connection.ended() => {
                 drop(connection);
                 break ending;
             }
+            _ = &mut due => {
+                // Who publishes is to wait for the next connection, not to ask again and again.
+                shared.link.set(Link::Down);
+                last_answers(live.as_deref(), patience).await;
+                connection.goodbye(status.map(Status::offline)).await;
+                break Ending::Closed;
+            }
             () = cancel.cancelled() => {
-                if let Some(live) = &live {
-                    // Whether all is answered or time is up: what is not, ends unanswered.
-                    let _ = timeout(patience.min(LAST_ANSWERS), live.answered()).await;
-                }
+                last_answers(live.as_deref(), patience).await;
                 connection.goodbye(status.map(Status::offline)).await;
                 break Ending::Closed;
             }
@@ -242,4 +264,11 @@ async fn serve(
         live.over().await;
     }
     ending
+}
+
+/// Waits until all is answered or time is up: what is not, ends unanswered.
+async fn last_answers(live: Option<&Live>, patience: Duration) {
+    if let Some(live) = live {
+        let _ = timeout(patience.min(LAST_ANSWERS), live.answered()).await;
+    }
 }

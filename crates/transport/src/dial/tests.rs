@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::keys::Origin;
+use crate::keys::{Origin, Ring};
 use crate::{Address, ClientCertificate, Password, Secret, Tls, TlsVersion, Trust, WebSocket};
 
 /// CONNECT of MQTT 5: clean start, a keep-alive of a minute, client id `c`.
@@ -58,7 +58,10 @@ fn proving(authority: &Authority, client: &Identity) -> Tls {
 }
 
 async fn dial(endpoint: &Endpoint) -> Result<Stream, DialError> {
-    let keys = Origin::new(endpoint, None).load().await.unwrap();
+    let keys = Ring::new(Origin::new(endpoint, None))
+        .take(|_| ())
+        .await
+        .unwrap();
     let terms = Terms {
         within: Duration::from_secs(10),
         write_timeout: Duration::from_secs(10),
@@ -399,7 +402,10 @@ async fn one_that_accepts_and_says_nothing_is_given_up_in_time() {
             ..at("broker", 1883)
         },
     ] {
-        let keys = Origin::new(&endpoint, None).load().await.unwrap();
+        let keys = Ring::new(Origin::new(&endpoint, None))
+            .take(|_| ())
+            .await
+            .unwrap();
         let terms = Terms {
             within: Duration::from_millis(100),
             write_timeout: Duration::from_secs(10),

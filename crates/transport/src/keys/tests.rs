@@ -10,7 +10,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use super::*;
 use crate::{Address, ClientCertificate, Trust};
 
-fn origin(tls: Option<Tls>, password: Option<&Path>) -> Origin {
+pub(super) fn origin(tls: Option<Tls>, password: Option<&Path>) -> Origin {
     let address = Address {
         host: "broker".to_owned(),
         port: 1,
@@ -26,7 +26,13 @@ fn origin(tls: Option<Tls>, password: Option<&Path>) -> Origin {
     Origin::new(&endpoint, credentials.as_ref())
 }
 
-fn proving(authority: &Authority, client: &Identity) -> Tls {
+/// Keys as they are now.
+async fn load(origin: &Origin) -> Result<Keys, KeyError> {
+    let told = |error: &KeyError| panic!("nothing was in use: {error}");
+    Ring::new(origin.clone()).take(told).await
+}
+
+pub(super) fn proving(authority: &Authority, client: &Identity) -> Tls {
     Tls {
         trust: Trust::File(authority.certificate()),
         client: Some(ClientCertificate {
@@ -50,7 +56,7 @@ async fn a_newline_at_its_end_is_not_a_part_of_a_password() {
         ("@:/%#ä", "@:/%#ä"),
     ] {
         fs::write(&path, written).unwrap();
-        let keys = origin.load().await.unwrap();
+        let keys = load(&origin).await.unwrap();
         assert_eq!(keys.password, Some(Secret::new(read.to_owned())));
     }
 }
@@ -61,7 +67,7 @@ async fn a_file_that_holds_no_password_is_told_by_its_name() {
     let path = folder.path().join("password");
     let origin = origin(None, Some(&path));
     let told = async || {
-        let error = origin.load().await.unwrap_err();
+        let error = load(&origin).await.unwrap_err();
         assert!(
             error.to_string().contains(path.to_str().unwrap()),
             "{error}"
@@ -82,12 +88,12 @@ async fn case_24_a_certificate_and_a_key_that_do_not_belong_together_are_told() 
     let authority = Authority::new();
     let (old, new) = (authority.client("plant-7"), authority.client("plant-7"));
     let origin = origin(Some(proving(&authority, &old)), None);
-    origin.load().await.unwrap();
+    load(&origin).await.unwrap();
     old.replace_certificate_with(&new);
-    let error = origin.load().await.unwrap_err();
+    let error = load(&origin).await.unwrap_err();
     assert!(matches!(error, KeyError::HalfPair { .. }), "{error}");
     old.replace_key_with(&new);
-    origin.load().await.unwrap();
+    load(&origin).await.unwrap();
 }
 
 #[tokio::test]
@@ -99,9 +105,7 @@ async fn case_24_the_end_of_a_certificate_is_known() {
         (2061, "2061-02-03T00:00:00.000Z"),
     ] {
         let client = authority.client_until("plant-7", year, 2, 3);
-        let keys = origin(Some(proving(&authority, &client)), None)
-            .load()
-            .await;
+        let keys = load(&origin(Some(proving(&authority, &client)), None)).await;
         let expiry = keys.unwrap().certificate_expiry.unwrap();
         assert_eq!(expiry.to_string(), expected);
     }
@@ -109,7 +113,7 @@ async fn case_24_the_end_of_a_certificate_is_known() {
         trust: Trust::File(authority.certificate()),
         ..Tls::default()
     });
-    let keys = origin(trusting, None).load().await.unwrap();
+    let keys = load(&origin(trusting, None)).await.unwrap();
     assert_eq!(keys.certificate_expiry, None);
 }
 
@@ -121,9 +125,7 @@ async fn files_that_are_none_of_certificates_and_keys_are_told() {
         certificate: client.key.clone(),
         key: client.certificate.clone(),
     };
-    let error = origin(Some(proving(&authority, &swapped)), None)
-        .load()
-        .await;
+    let error = load(&origin(Some(proving(&authority, &swapped)), None)).await;
     assert!(matches!(
         error.unwrap_err(),
         KeyError::NoCertificate { path } if path == client.key
@@ -132,15 +134,13 @@ async fn files_that_are_none_of_certificates_and_keys_are_told() {
         key: client.certificate.clone(),
         ..client.clone()
     };
-    let error = origin(Some(proving(&authority, &no_key)), None)
-        .load()
-        .await;
+    let error = load(&origin(Some(proving(&authority, &no_key)), None)).await;
     assert!(matches!(error.unwrap_err(), KeyError::NoKey { .. }));
     let trust = Some(Tls {
         trust: Trust::File(client.key.clone()),
         ..Tls::default()
     });
-    let error = origin(trust, None).load().await.unwrap_err();
+    let error = load(&origin(trust, None)).await.unwrap_err();
     assert!(matches!(error, KeyError::NoCertificate { .. }), "{error}");
 }
 
@@ -187,12 +187,12 @@ async fn a_key_may_be_in_the_older_form_of_sec_1() {
         BASE64_MIME.encode(&der(0x30, &sec1)).replace('\r', "")
     );
     fs::write(&client.key, pem).unwrap();
-    origin.load().await.unwrap();
+    load(&origin).await.unwrap();
 }
 
 #[tokio::test]
 async fn the_authorities_of_this_machine_are_trusted_where_it_has_any() {
-    let loaded = origin(Some(Tls::default()), None).load().await;
+    let loaded = load(&origin(Some(Tls::default()), None)).await;
     match loaded {
         Ok(keys) => assert!(keys.tls.is_some()),
         Err(error) => assert!(error.to_string().contains("tls.ca_file"), "{error}"),

@@ -7,5 +7,7 @@
 )]
 
 mod common;
+mod failover;
 mod goodbye;
 mod layers;
+mod rotation;

@@ -1,0 +1,82 @@
+//! Brokers that stand in for one another.
+
+use std::time::Duration;
+
+use bridge_core::Sink;
+use bridge_testkit::{Behaviour, ConnAck, Mosquitto, Proxy, ScriptedBroker, wait_until};
+use bridge_transport::Brokers;
+
+use crate::common::{DEADLINE, deliver, message, session, tcp, up, within, writer};
+
+#[tokio::test]
+async fn case_12_the_next_broker_is_used_within_a_step_when_the_first_is_away() {
+    let second = Mosquitto::start().await;
+    let mut first = Proxy::start(second.port()).await;
+    first.refuse().await;
+    let brokers = Brokers {
+        first: tcp(first.port()),
+        rest: vec![tcp(second.port())],
+        fail_back: None,
+    };
+    let writer = writer(session(brokers, "w"));
+    up(&writer, 0).await;
+    deliver(&writer, message("t", "1")).await;
+    assert_eq!(
+        writer.stats().connect_failures,
+        1,
+        "one attempt at the first"
+    );
+    within("it closes", writer.close()).await;
+}
+
+#[tokio::test]
+async fn case_12_the_next_broker_is_used_when_the_first_refuses() {
+    let refusing = Behaviour::new().connacks(|_| ConnAck {
+        code: 0x88,
+        ..ConnAck::default()
+    });
+    let first = ScriptedBroker::behaving(refusing).await;
+    let second = ScriptedBroker::accepting().await;
+    let brokers = Brokers {
+        first: tcp(first.port()),
+        rest: vec![tcp(second.port())],
+        fail_back: None,
+    };
+    let writer = writer(session(brokers, "w"));
+    up(&writer, 0).await;
+    assert_eq!((first.connections(), second.connections()), (1, 1));
+    within("it closes", writer.close()).await;
+}
+
+#[tokio::test]
+async fn case_12_the_first_is_used_again_when_asked_to_and_nothing_is_lost() {
+    let broker = Mosquitto::start().await;
+    let mut first = Proxy::start(broker.port()).await;
+    first.refuse().await;
+    let second = Proxy::start(broker.port()).await;
+    let brokers = Brokers {
+        first: tcp(first.port()),
+        rest: vec![tcp(second.port())],
+        fail_back: Some(Duration::from_millis(100)),
+    };
+    let writer = writer(session(brokers, "w"));
+    up(&writer, 0).await;
+    deliver(&writer, message("t", "1")).await;
+    assert_eq!(second.connections(), 1);
+    first.accept().await;
+    up(&writer, 1).await;
+    deliver(&writer, message("t", "2")).await;
+    wait_until("the second is left", DEADLINE, || {
+        broker.log().contains("Client w disconnected.")
+    })
+    .await;
+    assert!(first.connections() >= 2, "a look, and the connection");
+    assert_eq!(second.connections(), 1);
+    let stats = writer.stats();
+    assert_eq!(
+        (stats.connects, stats.connection_losses),
+        (2, 0),
+        "{stats:?}"
+    );
+    within("it closes", writer.close()).await;
+}
