@@ -250,6 +250,8 @@ fn start_readers(config: &Config, clock: &Arc<dyn Clock>) -> BTreeMap<Name, Arc<
     let reader = |(name, session): (&Name, &bridge_transport::SessionConfig)| {
         let routes = config.routes.iter().filter(|route| route.source == *name);
         let mut session = session.clone();
+        let filters = format!("{name}.filters");
+        session.filters_file = Some(config.data_dir.join("sessions").join(filters));
         if sinks.contains(name) {
             // One connection says whether the session is there: the one that writes.
             session.status = None;

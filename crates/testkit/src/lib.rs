@@ -55,7 +55,8 @@ mod websocket_front;
 pub use certificates::{Authority, Identity};
 pub use client::{ClientOptions, PublishReport, RawClient};
 pub use codec::{
-    Ack, AckKind, ConnAck, Connect, Disconnect, Packet, Property, Protocol, Publish, Subscribe,
+    Ack, AckKind, ConnAck, Connect, Disconnect, Packet, Property, Protocol, Publish, SubAck,
+    Subscribe,
 };
 pub use collector::Collector;
 pub use crossing::{Crossing, CrossingReport, Disturbance, Loss};

@@ -52,6 +52,10 @@ pub struct SessionConfig {
     pub qos_unavailable: QosUnavailable,
     /// What becomes of a message to be retained where the broker does not retain.
     pub retain_unavailable: RetainUnavailable,
+    /// Where a persistent session that reads writes down which filters it has subscribed to, so
+    /// that those which a later configuration leaves out are ended at the broker. Without it
+    /// they are known only for as long as the process lives.
+    pub filters_file: Option<PathBuf>,
     /// Where the session says whether it is there, if anywhere.
     pub status: Option<StatusTopic>,
 }
@@ -86,6 +90,7 @@ impl SessionConfig {
             max_packet_size: 4 << 20,
             qos_unavailable: QosUnavailable::default(),
             retain_unavailable: RetainUnavailable::default(),
+            filters_file: None,
             status: None,
         }
     }

@@ -6,7 +6,9 @@
 
 mod acks;
 mod announcing;
+mod held;
 mod inbox;
+mod leftovers;
 mod receiving;
 mod subscribing;
 
@@ -29,7 +31,9 @@ use crate::{SessionConfig, SessionKind, SessionStats};
 
 use acks::{Acks, Releasing};
 use announcing::Birth;
+use held::Held;
 use inbox::Inbox;
+use leftovers::Leftovers;
 use receiving::Receiving;
 use subscribing::Standing;
 pub use subscribing::{DowngradedSubscription, RefusedSubscription};
@@ -211,7 +215,7 @@ async fn connect_and_serve(
     lifecycle: &mut Lifecycle,
     cancel: &CancellationToken,
 ) {
-    let client_id = lifecycle.client_id().to_owned();
+    let mut held = Held::open(shared.config.filters_file.clone()).await;
     let room = usize::from(shared.config.receive_maximum.get());
     let mut approach = Approach::new(
         Arc::clone(&shared.config),
@@ -221,6 +225,7 @@ async fn connect_and_serve(
     );
     loop {
         let first = lifecycle.next_epoch() == 1;
+        let client_id = lifecycle.client_id().to_owned();
         let left = Arc::new(Notify::new());
         let owed = OnceLock::new();
         let opening = async {
@@ -258,17 +263,17 @@ async fn connect_and_serve(
                 approach.connected();
                 lifecycle.connected(approach.endpoint(), &connection.welcome);
                 let status = lifecycle.status();
-                let ending = serve(
-                    shared,
-                    connection,
-                    &mut approach,
-                    status,
-                    &left,
-                    owed.get(),
-                    cancel,
-                )
-                .await;
                 let broker = approach.endpoint().clone();
+                let mut leftovers =
+                    Leftovers::new(&mut held, &connection, &client_id, broker.to_string());
+                let upkeep = Upkeep {
+                    approach: &mut approach,
+                    status,
+                    left: &left,
+                    owed: owed.get(),
+                    leftovers: &mut leftovers,
+                };
+                let ending = serve(shared, connection, upkeep, cancel).await;
                 approach.ended(&ending);
                 lifecycle.ended(&broker, &ending)
             }
@@ -285,16 +290,30 @@ async fn connect_and_serve(
     }
 }
 
+/// What a connection that stands is kept with.
+struct Upkeep<'a, 'b> {
+    approach: &'a mut Approach,
+    status: Option<&'a Status>,
+    /// Told when a message is left with the broker.
+    left: &'a Notify,
+    owed: Option<&'a Arc<Acks>>,
+    leftovers: &'a mut Leftovers<'b>,
+}
+
 /// Keeps the subscriptions of a connection until it ends.
 async fn serve(
     shared: &Arc<Shared>,
     mut connection: Connection,
-    approach: &mut Approach,
-    status: Option<&Status>,
-    left: &Notify,
-    owed: Option<&Arc<Acks>>,
+    upkeep: Upkeep<'_, '_>,
     cancel: &CancellationToken,
 ) -> Ending {
+    let Upkeep {
+        approach,
+        status,
+        left,
+        owed,
+        leftovers,
+    } = upkeep;
     let client = connection.client.clone();
     let serves = connection.welcome.serves;
     // Handed to the library now, so that nothing is published before it.
@@ -310,7 +329,7 @@ async fn serve(
     };
     tokio::select! {
         ending = connection.ended() => ending,
-        ending = subscribing::keep_subscribed(shared, &client, serves) => {
+        ending = subscribing::keep_subscribed(shared, &client, serves, leftovers) => {
             connection.abandon().await;
             ending
         }

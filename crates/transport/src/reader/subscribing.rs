@@ -9,11 +9,12 @@ use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use super::Shared;
+use super::leftovers::Leftovers;
 use crate::connection::{Ending, Serves};
 use crate::convert::to_wire_qos;
 
-/// How many filters one SUBSCRIBE asks for: some brokers refuse more.
-const AT_A_TIME: usize = 8;
+/// How many filters one SUBSCRIBE or UNSUBSCRIBE names: some brokers refuse more.
+pub(super) const AT_A_TIME: usize = 8;
 
 /// A subscription that the broker does not grant at the moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,12 +41,13 @@ pub(super) struct Standing {
     pub(super) downgraded: Vec<DowngradedSubscription>,
 }
 
-/// Subscribes, and asks again for what is refused, ever more slowly. Ends only when the
-/// connection is no longer of use.
+/// Subscribes, and asks again for what is refused, ever more slowly; ends what is left over from an
+/// earlier configuration. Ends only when the connection is no longer of use.
 pub(super) async fn keep_subscribed(
     shared: &Arc<Shared>,
     client: &AsyncClient,
     serves: Serves,
+    leftovers: &mut Leftovers<'_>,
 ) -> Ending {
     // What the broker does not serve stays so for as long as the connection lives.
     let mut never = Vec::new();
@@ -58,43 +60,59 @@ pub(super) async fn keep_subscribed(
     }
     let mut standing = Standing::default();
     let mut attempts = 0;
+    leftovers.find(shared).await;
     loop {
         standing.refused.clone_from(&never);
-        let mut asked_again = Vec::new();
-        for batch in open.chunks(AT_A_TIME) {
-            let codes = match ask(shared, client, batch).await {
-                Ok(codes) => codes,
-                Err(Some(ending)) => return ending,
-                // The connection has ended, and says itself why.
-                Err(None) => std::future::pending().await,
-            };
-            for (subscription, code) in batch.iter().cloned().zip(codes) {
-                if code.is_refusal() {
-                    asked_again.push(subscription.clone());
-                    let refused = RefusedSubscription { subscription, code };
-                    standing.refused.push(refused);
-                } else if let Some(granted) = QoS::from_u8(code.get())
-                    && granted < subscription.qos
-                {
-                    let downgraded = DowngradedSubscription {
-                        subscription,
-                        granted,
-                    };
-                    standing.downgraded.push(downgraded);
-                }
-            }
-        }
+        let asked = async {
+            // First, so that nothing more of it comes.
+            leftovers.end(shared, client).await?;
+            ask_all(shared, client, &open, &mut standing).await
+        };
+        open = match asked.await {
+            Ok(refused) => refused,
+            Err(Some(ending)) => return ending,
+            // The connection has ended, and says itself why.
+            Err(None) => std::future::pending().await,
+        };
         note(shared, &standing);
         if standing.refused.is_empty() {
             shared.state.set(SourceState::Subscribed);
         }
-        open = asked_again;
-        if open.is_empty() {
+        if open.is_empty() && leftovers.is_empty() {
             std::future::pending::<()>().await;
         }
         attempts += 1;
         sleep(shared.tuning.resubscribe.delay(attempts, rand::random())).await;
     }
+}
+
+/// Asks for all of these, and says which are refused.
+async fn ask_all(
+    shared: &Shared,
+    client: &AsyncClient,
+    open: &[Subscription],
+    standing: &mut Standing,
+) -> Result<Vec<Subscription>, Option<Ending>> {
+    let mut again = Vec::new();
+    for batch in open.chunks(AT_A_TIME) {
+        let codes = ask(shared, client, batch).await?;
+        for (subscription, code) in batch.iter().cloned().zip(codes) {
+            if code.is_refusal() {
+                again.push(subscription.clone());
+                let refused = RefusedSubscription { subscription, code };
+                standing.refused.push(refused);
+            } else if let Some(granted) = QoS::from_u8(code.get())
+                && granted < subscription.qos
+            {
+                let downgraded = DowngradedSubscription {
+                    subscription,
+                    granted,
+                };
+                standing.downgraded.push(downgraded);
+            }
+        }
+    }
+    Ok(again)
 }
 
 /// One SUBSCRIBE and its SUBACK.

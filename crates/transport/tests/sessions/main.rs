@@ -12,6 +12,7 @@
 mod common;
 mod crossing;
 mod hostile;
+mod leftovers;
 mod logs;
 mod resuming;
 mod row_01_reason_codes;

@@ -85,6 +85,8 @@ pub(super) fn check(
                 "strip" => RetainUnavailable::Strip,
                 _ => RetainUnavailable::Refuse,
             },
+            // Decided where the data folder is known.
+            filters_file: None,
             status: status.ok()?,
         },
         client_id_at: map.key(&fields::CLIENT_ID),
