@@ -1,6 +1,6 @@
 //! The metrics that only the whole process can tell: its build, its sessions, its journal.
 
-use bridge_core::Name;
+use bridge_core::{Name, Timestamp};
 use bridge_queue::{JournalStats, RecoveryReport};
 use bridge_transport::SessionStats;
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
@@ -147,6 +147,7 @@ pub(crate) struct ProcessMetrics {
     connected: IntGaugeVec,
     refused_subscriptions: IntGaugeVec,
     downgraded_subscriptions: IntGaugeVec,
+    certificate_expiry: IntGaugeVec,
     counters: Vec<IntCounterVec>,
     journal_counters: Vec<IntCounter>,
     journal_gauges: Vec<IntGauge>,
@@ -224,6 +225,10 @@ impl ProcessMetrics {
                 "downgraded_subscriptions",
                 "Topic filters that the broker grants at a lower QoS than was asked for.",
             )?,
+            certificate_expiry: gauge(
+                "certificate_expiry_seconds",
+                "When the client certificate in use ends, in seconds since 1970; 0 without one.",
+            )?,
             counters: SESSION_COUNTERS
                 .into_iter()
                 .map(counter)
@@ -254,6 +259,8 @@ impl ProcessMetrics {
             &self.downgraded_subscriptions,
             stats.downgraded_subscriptions,
         );
+        let expiry = stats.certificate_expiry.map_or(0, Timestamp::as_millis);
+        set(&self.certificate_expiry, expiry / 1_000);
         for (counter, value) in self.counters.iter().zip(values(stats)) {
             let counter = counter.with_label_values(&labels);
             counter.inc_by(value.saturating_sub(counter.get()));

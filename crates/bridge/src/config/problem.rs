@@ -2,6 +2,8 @@
 
 mod reach;
 
+use std::num::NonZeroU16;
+
 use bridge_core::{InvalidBackoff, InvalidFilter, InvalidName, InvalidTopic, TemplateProblem};
 
 use bridge_transport::{PORTABLE_CLIENT_ID, Protocol, Unsaid};
@@ -222,6 +224,12 @@ pub(crate) enum Problem {
         "a client id of {0} bytes: in MQTT 3.1.1 a broker need not take more than {PORTABLE_CLIENT_ID}"
     )]
     LongClientId(usize),
+    #[error(
+        "up to {0} messages may be unanswered, and in MQTT 3.1.1 a broker cannot ask for less: \
+         Mosquitto 2.0.11 takes 20 of QoS 2 unless it is told otherwise, acknowledges more, and \
+         loses messages then"
+    )]
+    WideWindow(NonZeroU16),
     #[error("every replica that shares this file tells its status in the same place")]
     StatusShared,
 }
@@ -248,6 +256,7 @@ impl Problem {
                 | Self::MixedEncryption(_)
                 | Self::Unsaid { .. }
                 | Self::LongClientId(_)
+                | Self::WideWindow(_)
                 | Self::StatusShared
         )
     }
@@ -395,6 +404,7 @@ impl Problem {
             }
             Self::Unsaid { .. } => "use `protocol: 5` where the broker speaks it",
             Self::LongClientId(_) => "choose a shorter one if the broker refuses it",
+            Self::WideWindow(_) => "leave it out, or let the broker take as many",
             Self::StatusShared => {
                 "put something of its own into it, as in bridges/${HOSTNAME}/status"
             }

@@ -14,6 +14,7 @@ mod crossing;
 mod mapping;
 mod monitor;
 mod policy;
+mod reach;
 mod refused;
 mod restart;
 mod retained;

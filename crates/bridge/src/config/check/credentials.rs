@@ -75,15 +75,16 @@ pub(super) fn check(
         reader.report(&map.key(fields.password), Problem::TwoPasswords);
         return None;
     }
+    // The file is looked into now, and read again at each connect: it may be renewed.
     let password = match file {
-        Some(file) => Some(secret_file(reader, &file, folder)?),
-        None => password,
+        Some(file) => {
+            secret_file(reader, &file, folder)?;
+            Some(Password::File(folder.join(&file.value.value)))
+        }
+        None => password.map(Password::Text),
     };
     match (username, map.has(fields.username)) {
-        (Some(username), _) => Some(Login::As {
-            username,
-            password: password.map(Password::Text),
-        }),
+        (Some(username), _) => Some(Login::As { username, password }),
         (None, true) => None,
         (None, false) => {
             if let Some(field) = fields.written(map) {

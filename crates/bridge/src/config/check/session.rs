@@ -15,6 +15,10 @@ use crate::config::fields;
 use crate::config::problem::Problem;
 use crate::config::reader::{At, Found, Map, Reader, Reported};
 
+/// What Mosquitto takes at once by default (`max_inflight_messages`). It announces that on MQTT 5;
+/// on MQTT 3.1.1, 2.0.11 says nothing, acknowledges what is beyond it, and loses some of it.
+pub(super) const SAFE_WINDOW_311: NonZeroU16 = NonZeroU16::new(20).expect("20 is not 0");
+
 /// A checked session and where its parts stand.
 pub(super) struct Checked {
     pub(super) config: SessionConfig,
@@ -22,6 +26,7 @@ pub(super) struct Checked {
     pub(super) publisher_at: At,
     pub(super) protocol_at: At,
     pub(super) status_at: At,
+    pub(super) window_at: At,
 }
 
 pub(super) fn check(
@@ -50,7 +55,7 @@ pub(super) fn check(
     let answer_timeout = reader.duration(map, &fields::ANSWER_TIMEOUT);
     let write_timeout = reader.duration(map, &fields::WRITE_TIMEOUT);
     let backoff = backoff(reader, map);
-    let max_in_flight = reader.count(map, &fields::SESSION_MAX_IN_FLIGHT);
+    let max_in_flight = max_in_flight(reader, map, protocol);
     let receive_maximum = reader.count(map, &fields::RECEIVE_MAXIMUM);
     let max_packet_size = reader.size(map, &fields::MAX_PACKET_SIZE);
     let on_qos = reader.choice(map, &fields::ON_QOS_UNAVAILABLE);
@@ -74,7 +79,7 @@ pub(super) fn check(
             answer_timeout: answer_timeout?.value,
             write_timeout: write_timeout?.value,
             backoff: backoff?,
-            max_in_flight: window(&max_in_flight?)?,
+            max_in_flight: max_in_flight?,
             receive_maximum: window(&receive_maximum?)?,
             max_packet_size: u32::try_from(max_packet_size?.value).ok()?,
             qos_unavailable: match on_qos?.value {
@@ -93,7 +98,23 @@ pub(super) fn check(
         publisher_at: map.key(&fields::PUBLISHER_CLIENT_ID),
         protocol_at: map.key(&fields::PROTOCOL),
         status_at: map.key(&fields::STATUS),
+        window_at: map.key(&fields::SESSION_MAX_IN_FLIGHT),
     })
+}
+
+/// The window of what is published. A broker of MQTT 3.1.1 does not say how wide it may be, so
+/// where nobody else does either it is one that every broker has room for.
+fn max_in_flight(
+    reader: &mut Reader<'_>,
+    map: &Map<'_>,
+    protocol: Option<Protocol>,
+) -> Option<NonZeroU16> {
+    let found = reader.count(map, &fields::SESSION_MAX_IN_FLIGHT)?;
+    let window = window(&found)?;
+    if protocol == Some(Protocol::V311) && !map.has(&fields::SESSION_MAX_IN_FLIGHT) {
+        return Some(window.min(SAFE_WINDOW_311));
+    }
+    Some(window)
 }
 
 /// A count whose field bounds it to 1…65,535.

@@ -70,7 +70,7 @@ pub(super) fn protocols(
         let written = bindings.any(|binding| binding.sink == config.name);
         let matters = |unsaid: &&Unsaid| {
             let of_use = match unsaid.name {
-                "refusals" => is_answered(&config.name, routes),
+                "refusals" => highest(&config.name, routes) > Some(QoS::AtMostOnce),
                 "shared_subscriptions" => shares(&config.name, routes),
                 "session_expiry" => config.kind != SessionKind::Ephemeral,
                 _ => true,
@@ -91,6 +91,12 @@ pub(super) fn protocols(
         if config.protocol == Protocol::V5 {
             continue;
         }
+        let window = config.max_in_flight;
+        if window > session::SAFE_WINDOW_311
+            && highest(&config.name, routes) == Some(QoS::ExactlyOnce)
+        {
+            reader.report(&session.window_at, Problem::WideWindow(window));
+        }
         let publisher = (read && written).then_some(&config.publisher_client_id);
         for (id, at) in [
             (Some(&config.client_id), &session.client_id_at),
@@ -103,13 +109,14 @@ pub(super) fn protocols(
     }
 }
 
-/// Whether anything is published to `session` to which a broker has an answer.
-fn is_answered(session: &Name, routes: &[&RouteSpec]) -> bool {
-    routes.iter().any(|route| {
-        let highest = route.subscriptions.iter().map(|s| s.qos).max();
-        let mut bindings = route.bindings.iter().filter(|b| b.sink == *session);
-        bindings.any(|binding| binding.qos.or(highest) > Some(QoS::AtMostOnce))
-    })
+/// The highest QoS with which anything is published to `session`.
+fn highest(session: &Name, routes: &[&RouteSpec]) -> Option<QoS> {
+    let published = |route: &&RouteSpec| {
+        let taken = route.subscriptions.iter().map(|s| s.qos).max();
+        let bindings = route.bindings.iter().filter(|b| b.sink == *session);
+        bindings.filter_map(|binding| binding.qos.or(taken)).max()
+    };
+    routes.iter().filter_map(published).max()
 }
 
 /// Whether `session` is read from with a shared subscription.

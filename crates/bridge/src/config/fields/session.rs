@@ -97,7 +97,7 @@ pub(crate) static PASSWORD_FILE: Field = field(
     "password_file",
     Text,
     Optional,
-    "a file that holds the password; a newline at its end is not a part of it",
+    "a file that holds the password, read again at each connect; a newline at its end is not a part of it",
 );
 pub(crate) static ALLOW_PLAINTEXT: Field = field(
     "allow_plaintext_credentials",
@@ -151,7 +151,7 @@ pub(crate) static SESSION_MAX_IN_FLIGHT: Field = field(
     "max_in_flight",
     Count { min: 1, max: 256 },
     Default("100"),
-    "how many published messages may be unanswered; the broker may ask for less",
+    "how many published messages may be unanswered; the broker may ask for less; 20 if left out with `protocol: 3.1.1`, where it may not",
 );
 pub(crate) static RECEIVE_MAXIMUM: Field = field(
     "receive_maximum",

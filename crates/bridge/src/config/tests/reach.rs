@@ -234,6 +234,23 @@ fn a_client_id_is_as_long_as_its_protocol_allows() {
 }
 
 #[test]
+fn a_window_is_narrow_where_a_broker_cannot_ask_for_it() {
+    let window = |fields: &str| session(fields).max_in_flight.get();
+    assert_eq!(window("url: mqtts://h"), 100);
+    assert_eq!(window("url: mqtts://h\nprotocol: 3.1.1"), 20);
+    let wide = "url: mqtts://h\nprotocol: 3.1.1\nmax_in_flight: 21";
+    assert_eq!(window(wide), 21);
+    let doubted = |qos: &str| {
+        let (_, report) =
+            examine(&text(wide).replace("topics: [x]", &format!("topics: [x], qos: {qos}")));
+        report
+            .render(Paint::Plain)
+            .contains("up to 21 messages may be unanswered")
+    };
+    assert!(doubted("2") && !doubted("1"));
+}
+
+#[test]
 fn places_that_are_shared_are_known() {
     let refused = |fields: &str, with: &str| {
         let text = text(fields).replace("client_id: a }", with);
