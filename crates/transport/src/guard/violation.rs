@@ -22,19 +22,19 @@ pub(crate) enum Violation {
         packet: &'static str,
     },
     /// MQTT 5 §3.2: the first packet of a broker is the CONNACK.
-    #[error("the broker sent a {packet} before its CONNACK")]
+    #[error("the broker sent {packet} before its CONNACK")]
     TooSoon {
         /// The packet's name.
         packet: &'static str,
     },
     /// Only a client sends it, or it has come already.
-    #[error("the broker sent a {packet}, which it must not send")]
+    #[error("the broker sent {packet}, which it must not send")]
     Unexpected {
         /// The packet's name.
         packet: &'static str,
     },
     /// Nothing was sent that it could be the answer to.
-    #[error("the broker sent a {packet} for packet id {id}, for which nothing asked")]
+    #[error("the broker sent {packet} for packet id {id}, for which nothing asked")]
     Unasked {
         /// The packet's name.
         packet: &'static str,

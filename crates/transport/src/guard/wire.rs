@@ -52,7 +52,7 @@ pub(super) const fn name(kind: u8) -> &'static str {
         PINGRESP => "PINGRESP",
         DISCONNECT => "DISCONNECT",
         AUTH => "AUTH",
-        _ => "packet of type 0",
+        _ => "a packet of type 0",
     }
 }
 

@@ -332,3 +332,60 @@ fn a_broker_without_mqtt_5_is_known_by_its_answer() {
         assert_eq!(witness.connack().unwrap().0.get(), expected);
     }
 }
+
+/// Conversations that are in order but for some bytes.
+fn nearly_right(protocol: Protocol) -> impl proptest::strategy::Strategy<Value = Vec<u8>> {
+    use proptest::prelude::*;
+    let publish = match protocol {
+        Protocol::V5 => |topic: &[u8], payload: &[u8]| {
+            with_properties(topic, &[EXPIRY, ALIAS, IDENTIFIER], payload)
+        },
+        Protocol::V311 => publish_311,
+    };
+    let packet = prop_oneof![
+        ("[a-c/#]{0,9}", prop::collection::vec(any::<u8>(), 0..140))
+            .prop_map(move |(topic, payload)| publish(topic.as_bytes(), &payload)),
+        (0_u8..5).prop_map(|id| vec![0x40, 2, 0, id]),
+        (0_u8..5, any::<u8>()).prop_map(|(id, code)| vec![0x40, 3, 0, id, code]),
+        (0_u8..5).prop_map(|id| vec![0x62, 2, 0, id]),
+        Just(vec![0xD0, 0]),
+        any::<u8>().prop_map(|code| vec![0xE0, 1, code]),
+    ];
+    let flips = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3);
+    (prop::collection::vec(packet, 1..9), flips).prop_map(|(packets, flips)| {
+        let mut bytes = packets.concat();
+        for (at, flip) in flips {
+            let at = at.index(bytes.len());
+            bytes[at] ^= flip;
+        }
+        bytes
+    })
+}
+
+/// What comes through is the same however it is cut, and the library can take it.
+fn comes_through(mut whole: Screen, mut pieces: Screen, bytes: &[u8], piece: usize) {
+    let all = through(&mut whole, bytes, bytes.len());
+    assert_eq!(all, through(&mut pieces, bytes, piece));
+    let Ok(all) = all else { return };
+    let mut stream = BytesMut::from(&all[..]);
+    // Packets that are malformed deep inside are left to it.
+    while rumqttc::mqttbytes::v5::Packet::read(&mut stream, Some(4096)).is_ok() {}
+}
+
+proptest::proptest! {
+    #[test]
+    fn i25_a_conversation_with_some_wrong_bytes_is_the_same_however_it_is_cut(
+        bytes in nearly_right(Protocol::V5),
+        piece in 1_usize..20,
+    ) {
+        comes_through(screen(200).0, screen(200).0, &bytes, piece);
+    }
+
+    #[test]
+    fn i25_a_conversation_in_3_1_1_with_some_wrong_bytes_is_the_same_however_it_is_cut(
+        bytes in nearly_right(Protocol::V311),
+        piece in 1_usize..20,
+    ) {
+        comes_through(translating(200).0, translating(200).0, &bytes, piece);
+    }
+}
