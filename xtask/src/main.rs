@@ -31,7 +31,7 @@ enum Chore {
     Crossing(crossing::CrossingArgs),
     /// Kill the bridge again and again while messages cross
     Crash(crossing::CrashArgs),
-    /// Install what the tests need: mosquitto
+    /// Install what the tests need: mosquitto, and where they can be had, `RabbitMQ` and NATS
     Setup,
 }
 

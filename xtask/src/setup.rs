@@ -6,8 +6,25 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-/// Installs mosquitto where it is missing.
+/// Brokers that some tests meet where they are installed, by the names of program and package.
+const OPTIONAL: [&str; 2] = ["rabbitmq-server", "nats-server"];
+
+/// Installs mosquitto where it is missing, and where they can be had, the other brokers.
 pub(crate) fn run() -> Result<()> {
+    require_mosquitto()?;
+    for broker in OPTIONAL {
+        if let Some(path) = find_program(broker) {
+            println!("{broker} is there: {}", path.display());
+        } else if let Err(error) = install(broker) {
+            println!("{broker} is not installed, and its tests will be skipped: {error:#}");
+        } else {
+            println!("{broker} is installed");
+        }
+    }
+    Ok(())
+}
+
+fn require_mosquitto() -> Result<()> {
     if let Some(path) = find_program("mosquitto") {
         println!("mosquitto is there: {}", path.display());
         return Ok(());

@@ -1,7 +1,8 @@
 //! What the tests of the workspace stand on; never part of the service.
 //!
 //! Brokers to talk to: [`Mosquitto`], a real one that can be stopped, killed, paused and given
-//! a new ACL, and [`ScriptedBroker`], which answers byte for byte what a test says. A [`Proxy`]
+//! a new ACL, and [`ScriptedBroker`], which answers byte for byte what a test says, and where they are installed
+//! [`Rabbitmq`] and [`Nats`]. A [`Proxy`]
 //! to break the line between; a [`TlsFront`], a [`WebSocketFront`] and an [`HttpProxy`] to get
 //! there another way, with certificates of an [`Authority`] made on the spot. [`RawClient`], an MQTT client on the same
 //! small [`codec`], so that no test checks a client library with itself. [`BridgeProcess`], a
@@ -41,10 +42,13 @@ mod installation;
 mod ledger;
 mod memory_store;
 mod mosquitto;
+mod nats;
 mod numbered;
 mod port;
 mod process;
+mod program;
 mod proxy;
+mod rabbitmq;
 mod scripted;
 mod signal;
 mod socket;
@@ -67,10 +71,12 @@ pub use installation::{BridgeConfig, Installation};
 pub use ledger::Ledger;
 pub use memory_store::MemoryStore;
 pub use mosquitto::{Mosquitto, MosquittoBuilder, require_mosquitto};
+pub use nats::Nats;
 pub use numbered::{Tally, numbered};
 pub use port::PortLease;
 pub use process::{BridgeProcess, BridgeProcessBuilder, Metrics, Sample};
 pub use proxy::{Cut, Proxy};
+pub use rabbitmq::Rabbitmq;
 pub use scripted::{Behaviour, BrokerConnection, Moment, ReceivedPublish, Reply, ScriptedBroker};
 pub use tls_front::{Handshake, TlsFront, TlsFrontBuilder};
 pub use wait::{wait_for, wait_until};

@@ -18,6 +18,7 @@ use listener::{Kind, Listener};
 
 use crate::certificates::Identity;
 use crate::port::PortLease;
+use crate::program::{find_program, word_after};
 use crate::signal::{self, Signal};
 use crate::wait::{wait_for, wait_until};
 
@@ -36,15 +37,6 @@ pub fn require_mosquitto() -> &'static Path {
         .get_or_init(|| find_program("mosquitto"))
         .as_deref()
         .expect("mosquitto is not installed: run `cargo xtask setup`")
-}
-
-/// Looks in `PATH`, and where Debian puts daemons, which the `PATH` of a user may not have.
-fn find_program(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .chain(["/usr/sbin", "/usr/local/sbin", "/usr/bin"].map(PathBuf::from))
-        .map(|folder| folder.join(name))
-        .find(|candidate| candidate.is_file())
 }
 
 /// What a broker is to be like; begun with [`Mosquitto::builder`].
@@ -292,6 +284,14 @@ impl Mosquitto {
     pub fn log(&self) -> String {
         let bytes = fs::read(self.log_path()).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Its version, as `2.0.11`.
+    ///
+    /// # Panics
+    /// When its log does not say.
+    pub fn version(&self) -> String {
+        word_after(&self.log(), "mosquitto version ")
     }
 
     /// The broker's process id while it runs.
