@@ -80,8 +80,26 @@ pub use report::{Damage, DamageKind, RecoveryReport};
 pub use shared::JournalStats;
 pub use snapshot::Snapshot;
 
-#[cfg(test)]
-#[allow(clippy::cast_possible_truncation, reason = "tests run on 64 bits")]
+/// What the fuzz target calls, and its stand-in in the tests: see `fuzz/`.
+#[cfg(any(test, fuzzing))]
+#[allow(
+    missing_docs,
+    clippy::cast_possible_truncation,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::missing_panics_doc,
+    reason = "for tests only, which run on 64 bits"
+)]
+pub mod hostile;
+#[cfg(any(test, fuzzing))]
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "for tests only, which run on 64 bits"
+)]
+#[cfg_attr(fuzzing, allow(dead_code, reason = "the tests use more of it"))]
 mod sim;
 #[cfg(test)]
 mod tests;

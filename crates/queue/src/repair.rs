@@ -30,7 +30,7 @@ pub(crate) fn repair(
     };
     for finding in scan.findings.drain(..) {
         let place = finding.damage.segment.clone();
-        let damage = remedy(disk, layout, finding)
+        let damage = remedy(disk, layout, finding, &scan.renames)
             .map_err(|source| io_error("set aside what is damaged in", &place, source))?;
         announce(&damage);
         report.damage.push(damage);
@@ -92,7 +92,12 @@ fn remove(disk: &dyn Disk, path: &Path) -> io::Result<()> {
     }
 }
 
-fn remedy(disk: &dyn Disk, layout: &Layout, finding: Finding) -> io::Result<Damage> {
+fn remedy(
+    disk: &dyn Disk,
+    layout: &Layout,
+    finding: Finding,
+    renames: &[(PathBuf, PathBuf)],
+) -> io::Result<Damage> {
     let Finding { mut damage, remedy } = finding;
     if remedy == Remedy::None {
         return Ok(damage);
@@ -100,8 +105,10 @@ fn remedy(disk: &dyn Disk, layout: &Layout, finding: Finding) -> io::Result<Dama
     let folder = layout.quarantine();
     disk.create_folder(&folder)?;
     disk.sync_folder(layout.root())?;
-    let stem = damage
-        .segment
+    // By the name that the segment will have: the next opening is to know it again.
+    let moving = renames.iter().find(|(from, _)| *from == damage.segment);
+    let stem = moving
+        .map_or(&damage.segment, |(_, to)| to)
         .file_stem()
         .map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
     if remedy == Remedy::MoveAway {

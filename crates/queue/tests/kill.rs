@@ -395,6 +395,9 @@ fn i07_a_killed_process_has_lost_nothing_that_it_was_told_is_stored() {
             places_as_they_lie(folder.path())
         };
         said.check(&found, round);
+        if round % 20 == 0 {
+            println!("round {round}: {} entries wait", found.len());
+        }
     }
     println!("{rounds} rounds: {:?}", said.counts);
     for what in ["put", "defer", "dead", "redrive", "delete", "settle?"] {
