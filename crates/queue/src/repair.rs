@@ -127,8 +127,9 @@ fn remedy(
     let crc = crc32c::crc32c(&bytes);
     let name = format!("{stem}-{}-{}-{crc:08x}.bad", damage.offset, damage.bytes);
     let place = folder.join(&name);
-    damage.known = disk.list(&folder)?.contains(&name);
-    let kept = if damage.known {
+    let kept = disk.list(&folder)?.contains(&name);
+    damage.known |= kept;
+    let kept = if kept {
         true
     } else {
         match set_aside(disk, &folder, &place, &bytes) {

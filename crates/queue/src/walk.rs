@@ -56,8 +56,8 @@ pub(crate) fn walk<'a>(
                 expected = frame.seq;
             }
             _ => {
-                let possible = expected.saturating_add((here.len() / frame::OVERHEAD) as u64 + 1);
-                let seqs = expected..possible.min(limit);
+                // Not by how much room there is: what is cut off later must not change what is found.
+                let seqs = expected..expected.saturating_add(MAX_GAP).min(limit);
                 let found = frame::resync(bytes, at + 1, &header.salt, seqs, &mut budget);
                 let found = found.and_then(|found| {
                     let frame = frame::parse(bytes.get(found..)?, &header.salt)?;

@@ -342,3 +342,30 @@ fn verifying_finds_what_is_damaged_and_changes_nothing() {
     assert_eq!(report.lost_records(), 1);
     assert_eq!(disk.files(), before);
 }
+
+#[test]
+fn a_hole_too_small_for_what_is_missing_hides_nothing_later() {
+    let disk = SimDisk::default();
+    let (journal, _) = open(&disk);
+    for number in 0..40 {
+        put(&journal, number);
+    }
+    drop(journal);
+    disk.take(&crate::disk::Layout::new(&folder()).head());
+    let (path, bytes) = segments(&disk).pop_first().unwrap();
+    let (header, _) = Header::find(&bytes).unwrap();
+    let mut at = FRAMES_AT;
+    let mut starts = Vec::new();
+    while let Some(frame) = frame::parse(&bytes[at..], &header.salt) {
+        starts.push(at);
+        at += frame.len;
+    }
+    // Of forty-one records one is left, behind six bytes of noise and in front of a long tail.
+    let mut bad = bytes[..FRAMES_AT].to_vec();
+    bad.extend_from_slice(&[0xAA; 6]);
+    bad.extend_from_slice(&bytes[starts[31]..starts[32]]);
+    bad.extend_from_slice(&[0xAA; 4000]);
+    // `reopened` puts one more, and finds it and what was found before.
+    let (found, _) = reopened(&disk, &path, bad);
+    assert_eq!(found, [30]);
+}
