@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use bridge_testkit::{
-    Authority, BridgeConfig, BridgeProcess, Collector, Feeder, Identity, Installation, Load,
-    Mosquitto, Publish,
+    Authority, BridgeConfig, BridgeProcess, Collector, Feeder, HttpProxy, Identity, Installation,
+    Load, Mosquitto, Publish, RawClient, wait_for, wait_until,
 };
 
 use crate::setup::{
-    BRIDGE, PATIENCE, of_session, publish, subscriber, until_drained, until_queued,
+    BRIDGE, Line, PATIENCE, of_session, publish, subscriber, until_drained, until_queued,
 };
 
 /// How many messages show that a way is open in both directions.
@@ -97,6 +97,35 @@ async fn messages_cross_by_secure_websocket() {
     ];
     let (_installation, bridge) = bridge(url(&source), url(&destination), &lines).await;
     cross(&bridge, &source, &destination).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_cross_by_a_proxy_that_asks_for_a_password() {
+    let authority = Authority::new();
+    let server = authority.server_named(&["broker.example"]);
+    let broker = || Mosquitto::builder().tls(&server);
+    let (source, destination) = (broker().start().await, broker().start().await);
+    let proxy = HttpProxy::start().await;
+    // `bridge:secret`
+    proxy.require("Basic YnJpZGdlOnNlY3JldA==");
+    proxy.lead("broker.example:8883", source.tls_port());
+    proxy.lead("broker.example:8884", destination.tls_port());
+    let folder = tempfile::tempdir().unwrap();
+    let password = folder.path().join("password");
+    std::fs::write(&password, "secret\n").unwrap();
+    let lines = [
+        tls(&authority, None),
+        format!(
+            "proxy: {{ url: \"http://localhost:{}\", username: bridge, password_file: {} }}",
+            proxy.port(),
+            password.display()
+        ),
+    ];
+    let urls = ["mqtts://broker.example", "mqtts://broker.example:8884"].map(str::to_owned);
+    let [plant, cloud] = urls;
+    let (_installation, bridge) = bridge(plant, cloud, &lines).await;
+    cross(&bridge, &source, &destination).await;
+    assert_eq!(proxy.requests().len(), 2, "{:?}", proxy.requests());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -245,4 +274,82 @@ async fn a_password_is_renewed_under_load_and_nothing_is_lost() {
     assert_eq!(ledger.dead_letters, 0, "{ledger:?}");
     let connects = of_session(&bridge, "bridge_mqtt_session_connects_total", "cloud").await;
     assert!(connects >= 3, "each password was used: {connects} connects");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn case_08_a_status_topic_says_whether_the_session_is_there() {
+    let topic = "bridges/test/status";
+    let line = Line::start(|config| config.cloud(format!("status: {{ topic: {topic} }}"))).await;
+    let mut watcher = line.subscriber().await;
+    let mut bridge = line.bridge;
+    let next = async |watcher: &mut RawClient, said: &str| loop {
+        let message = watcher.recv(PATIENCE).await.unwrap();
+        assert_eq!(message.topic, topic);
+        if message.payload.as_ref() == said.as_bytes() {
+            return;
+        }
+    };
+    next(&mut watcher, "online").await;
+    bridge.kill().await;
+    next(&mut watcher, "offline").await;
+    bridge.relaunch();
+    next(&mut watcher, "online").await;
+    bridge.sigterm();
+    assert!(bridge.wait().await.success());
+    next(&mut watcher, "offline").await;
+    // Whoever comes later is told as well.
+    let mut late = subscriber(line.destination.port()).await;
+    let retained = late.recv(PATIENCE).await.unwrap();
+    assert!(retained.retain, "{retained:?}");
+    assert_eq!(retained.payload.as_ref(), b"offline");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn case_24_a_certificate_is_renewed_one_file_after_the_other_and_nothing_is_lost() {
+    let load = Load {
+        messages: 4_000,
+        size: 64,
+    };
+    let authority = Authority::new();
+    let server = authority.server();
+    let source = Mosquitto::builder().persistence(true).start().await;
+    let destination = Mosquitto::builder()
+        .mutual_tls(&server, authority.certificate())
+        .start()
+        .await;
+    let folder = tempfile::tempdir().unwrap();
+    let files = Identity {
+        certificate: folder.path().join("client.pem"),
+        key: folder.path().join("client.key"),
+    };
+    let (old, new) = (
+        authority.client_until("bridge", 2044, 1, 1),
+        authority.client_until("bridge", 2045, 1, 1),
+    );
+    std::fs::copy(&old.certificate, &files.certificate).unwrap();
+    std::fs::copy(&old.key, &files.key).unwrap();
+    let url = format!("mqtts://localhost:{}", destination.mutual_tls_port());
+    let config = BridgeConfig::between(source.url(), url).cloud(tls(&authority, Some(&files)));
+    let installation = Installation::new(&config);
+    let bridge = installation.bridge(BRIDGE).start().await;
+    let collector = Collector::start(destination.port(), "load/#").await;
+    let feeder = Feeder::start(source.port(), "load/a", load);
+    collector.until(500, PATIENCE).await;
+    // One after the other, as whoever renews them writes them.
+    std::fs::copy(&new.certificate, &files.certificate).unwrap();
+    let not_yet = || bridge.output().contains("session_keys_not_renewed");
+    wait_until("the half pair is seen", PATIENCE, not_yet).await;
+    std::fs::copy(&new.key, &files.key).unwrap();
+    let renewed = || bridge.output().contains("session_keys_renewed");
+    wait_until("the keys are renewed", PATIENCE, renewed).await;
+    wait_for("the new certificate is in use", PATIENCE, async || {
+        let name = "bridge_mqtt_session_certificate_expiry_seconds";
+        let labels = [("session", "cloud"), ("role", "writer")];
+        let expiry = bridge.metrics().await.whole(name, &labels);
+        (expiry == Some(2_366_841_600)).then_some(())
+    })
+    .await;
+    feeder.finish().await;
+    collector.until(load.messages, PATIENCE).await;
+    until_drained(&bridge, load.messages).await;
 }

@@ -126,7 +126,7 @@ pub(crate) static PROXY_PASSWORD_FILE: Field = field(
     "password_file",
     Text,
     Optional,
-    "a file that holds the password for the proxy, read again at each connect",
+    "a file that holds the password for the proxy, read again when it changes",
 );
 
 static PROXY_SECTION: Section = Section {

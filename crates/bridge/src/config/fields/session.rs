@@ -97,7 +97,7 @@ pub(crate) static PASSWORD_FILE: Field = field(
     "password_file",
     Text,
     Optional,
-    "a file that holds the password, read again at each connect; a newline at its end is not a part of it",
+    "a file that holds the password, read again when it changes; a newline at its end is not a part of it",
 );
 pub(crate) static ALLOW_PLAINTEXT: Field = field(
     "allow_plaintext_credentials",
