@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use bridge_core::{Answer, QoS, ReasonCode, Sink, Unanswered};
-use bridge_testkit::{Ack, AckKind, Behaviour, Packet, ScriptedBroker};
+use bridge_testkit::{
+    Ack, AckKind, Behaviour, ClientOptions, Packet, Protocol, Reply, ScriptedBroker, wait_until,
+};
 use futures_util::future::join_all;
 
-use crate::common::{admit, code, config, message, publish, up, within, writer};
+use crate::common::{DEADLINE, admit, code, config, message, publish, up, within, writer};
 
 const MAY_HAVE_BEEN_SENT: Answer = Answer::Unanswered(Unanswered::MayHaveBeenSent);
 
@@ -105,4 +107,32 @@ async fn an_answer_in_one_segment_with_a_disconnect_counts() {
     );
     assert_eq!(within("second", unanswered).await, MAY_HAVE_BEEN_SENT);
     assert_eq!(writer.stats().takeovers, 1);
+}
+
+/// MQTT 3.1.1 has no word for it: the connection ends, again and again for as long as both clients
+/// insist.
+#[tokio::test]
+async fn a_takeover_on_mqtt_3_1_1_is_a_lost_connection_and_every_message_on_it_is_told() {
+    let behaviour = Behaviour::new().takeover().reply(|_| Reply::Silence);
+    let broker = ScriptedBroker::behaving(behaviour).await;
+    let mut settings = config(broker.port(), "w");
+    settings.protocol = bridge_transport::Protocol::V311;
+    let writer = writer(settings);
+    let mut answers = Vec::new();
+    for n in 0..20_u8 {
+        answers.push(admit(&writer, message("t", vec![n], QoS::AtLeastOnce)).await);
+    }
+    wait_until("all arrive", DEADLINE, || broker.publish_count() == 20).await;
+    let mut other = ClientOptions::new("w")
+        .protocol(Protocol::V311)
+        .connect(broker.port())
+        .await
+        .unwrap();
+    let answers = within("all are told", join_all(answers)).await;
+    assert_eq!(answers, vec![MAY_HAVE_BEEN_SENT; 20]);
+    // We come back, and it is the other that is thrown out.
+    other.until_closed(DEADLINE).await.unwrap();
+    up(&writer, 1).await;
+    let stats = writer.stats();
+    assert_eq!((stats.connection_losses, stats.takeovers), (1, 0));
 }

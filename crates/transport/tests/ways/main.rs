@@ -11,3 +11,4 @@ mod failover;
 mod goodbye;
 mod layers;
 mod rotation;
+mod row_11_through_the_guard;
