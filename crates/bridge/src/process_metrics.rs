@@ -1,6 +1,6 @@
 //! The metrics that only the whole process can tell: its build, its sessions, its journal.
 
-use bridge_core::{Name, Timestamp};
+use bridge_core::Name;
 use bridge_queue::{JournalStats, RecoveryReport};
 use bridge_transport::SessionStats;
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
@@ -185,6 +185,14 @@ impl ProcessMetrics {
             gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
             registry.register(Box::new(gauge))?;
         }
+        let certificate_expiry = IntGaugeVec::new(
+            Opts::new(
+                "bridge_tls_certificate_expiry_timestamp_seconds",
+                "When the client certificate in use ends, in seconds since 1970.",
+            ),
+            &SESSION,
+        )?;
+        registry.register(Box::new(certificate_expiry.clone()))?;
         let gauge = |name: &str, help: &str| -> prometheus::Result<IntGaugeVec> {
             let name = format!("bridge_mqtt_session_{name}");
             let gauge = IntGaugeVec::new(Opts::new(name, help), &SESSION)?;
@@ -225,10 +233,7 @@ impl ProcessMetrics {
                 "downgraded_subscriptions",
                 "Topic filters that the broker grants at a lower QoS than was asked for.",
             )?,
-            certificate_expiry: gauge(
-                "certificate_expiry_seconds",
-                "When the client certificate in use ends, in seconds since 1970; 0 without one.",
-            )?,
+            certificate_expiry,
             counters: SESSION_COUNTERS
                 .into_iter()
                 .map(counter)
@@ -259,8 +264,10 @@ impl ProcessMetrics {
             &self.downgraded_subscriptions,
             stats.downgraded_subscriptions,
         );
-        let expiry = stats.certificate_expiry.map_or(0, Timestamp::as_millis);
-        set(&self.certificate_expiry, expiry / 1_000);
+        // A session without a certificate has no series.
+        if let Some(expiry) = stats.certificate_expiry {
+            set(&self.certificate_expiry, expiry.as_millis() / 1_000);
+        }
         for (counter, value) in self.counters.iter().zip(values(stats)) {
             let counter = counter.with_label_values(&labels);
             counter.inc_by(value.saturating_sub(counter.get()));

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use bridge_testkit::{
-    Behaviour, BridgeConfig, BridgeProcess, Installation, Mosquitto, PortLease, Property, Publish,
-    Reply, ScriptedBroker, wait_for,
+    Authority, Behaviour, BridgeConfig, BridgeProcess, Installation, Mosquitto, PortLease,
+    Property, Publish, Reply, ScriptedBroker, wait_for,
 };
 
 use crate::setup::{BRIDGE, PATIENCE, publish};
@@ -85,9 +85,12 @@ fn named_in_the_book() -> BTreeSet<String> {
 }
 
 /// A bridge that has been through enough for every metric to have a value: a message accepted,
-/// one refused, one dropped.
+/// one refused, one dropped, and all of it by a certificate of its own.
 async fn exposed_by_a_bridge() -> BTreeSet<String> {
-    let source = Mosquitto::start().await;
+    let authority = Authority::new();
+    let client = authority.client("plant");
+    let builder = Mosquitto::builder().mutual_tls(&authority.server(), authority.certificate());
+    let source = builder.start().await;
     let refusing = Behaviour::new().reply(|received| match received.publish.topic.as_str() {
         "refused" => Reply::Code(0x99),
         _ => Reply::Accept,
@@ -100,7 +103,10 @@ async fn exposed_by_a_bridge() -> BTreeSet<String> {
              data_dir: data\n\
              monitor: {{ listen: \"127.0.0.1:{port}\" }}\n\
              sessions:\n\
-             \x20 plant: {{ url: \"{}\", client_id: plant }}\n\
+             \x20 plant:\n\
+             \x20   url: \"mqtts://127.0.0.1:{}\"\n\
+             \x20   tls: {{ ca_file: {}, certificate_file: {}, key_file: {} }}\n\
+             \x20   client_id: plant\n\
              \x20 fine: {{ url: \"{}\", client_id: fine }}\n\
              \x20 away: {{ url: \"mqtt://127.0.0.1:{}\", client_id: away }}\n\
              routes:\n\
@@ -109,7 +115,10 @@ async fn exposed_by_a_bridge() -> BTreeSet<String> {
              \x20   bindings:\n\
              \x20     fine: {{ session: fine }}\n\
              \x20     away: {{ session: away, queue: {{ max_entries: 1, on_full: drop_newest }} }}\n",
-            source.url(),
+            source.mutual_tls_port(),
+            authority.certificate().display(),
+            client.certificate.display(),
+            client.key.display(),
             fine.url(),
             nobody.port(),
         )

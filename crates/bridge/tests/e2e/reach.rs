@@ -79,7 +79,7 @@ async fn messages_cross_by_tls_with_a_client_certificate() {
     let metrics = bridge.metrics().await;
     for (session, role) in [("plant", "reader"), ("cloud", "writer")] {
         let labels = [("session", session), ("role", role)];
-        let name = "bridge_mqtt_session_certificate_expiry_seconds";
+        let name = "bridge_tls_certificate_expiry_timestamp_seconds";
         assert_eq!(metrics.whole(name, &labels), Some(2_366_841_600));
     }
 }

@@ -119,6 +119,40 @@ async fn an_outage_is_one_line_however_many_attempts_it_takes() {
 }
 
 #[tokio::test]
+async fn an_outage_of_two_brokers_is_one_line_for_each_and_the_log_says_which_one_is_used() {
+    let lines = Lines::listen();
+    let broker = ScriptedBroker::accepting().await;
+    let mut first = Proxy::start(broker.port()).await;
+    let mut second = Proxy::start(broker.port()).await;
+    first.refuse().await;
+    second.refuse().await;
+    let mut settings = config(first.port(), "w");
+    settings.brokers.rest = config(second.port(), "w").brokers.iter().cloned().collect();
+    let writer = writer(settings);
+    wait_until("both are tried again and again", DEADLINE, || {
+        writer.stats().connect_failures > 5
+    })
+    .await;
+    second.accept().await;
+    up(&writer, 0).await;
+    writer.close().await;
+    assert_eq!(
+        lines.names(),
+        [
+            "session_connect_failed",
+            "session_connect_failed",
+            "session_connected",
+            "session_closed"
+        ]
+    );
+    let used = format!("mqtt://127.0.0.1:{}", second.port());
+    let away = format!("mqtt://127.0.0.1:{}", first.port());
+    let text = lines.text();
+    let (before, after) = text.rsplit_once(&used).unwrap();
+    assert!(before.contains(&away) && !after.contains(&away), "{text}");
+}
+
+#[tokio::test]
 async fn another_reason_is_another_line_and_no_line_holds_a_password() {
     let lines = Lines::listen();
     let broker = ScriptedBroker::behaving(Behaviour::new().connacks(|connection| ConnAck {

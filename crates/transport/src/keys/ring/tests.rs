@@ -1,4 +1,5 @@
 use std::fs;
+use std::os::unix::fs::symlink;
 
 use bridge_testkit::Authority;
 use tempfile::TempDir;
@@ -112,4 +113,25 @@ async fn without_keys_in_use_bad_ones_are_an_error() {
     assert!(matches!(error, KeyError::Unreadable { .. }));
     fs::write(&path, "now").unwrap();
     assert_eq!(password(&mut ring).await, "now");
+}
+
+#[tokio::test]
+async fn a_folder_that_is_swapped_as_a_whole_is_seen() {
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    for (version, password) in [("1", "old"), ("2", "new")] {
+        fs::create_dir(at(version)).unwrap();
+        fs::write(at(version).join("password"), password).unwrap();
+    }
+    // As Kubernetes mounts a Secret: the file is a link into a folder that is a link.
+    symlink("1", at("data")).unwrap();
+    symlink("data/password", at("password")).unwrap();
+    let mut ring = Ring::new(origin(None, Some(&at("password"))));
+    let mut seen = Glimpse::default();
+    assert_eq!(password(&mut ring).await, "old");
+    symlink("2", at("next")).unwrap();
+    fs::rename(at("next"), at("data")).unwrap();
+    assert_eq!(look(&mut ring, &mut seen).await, (false, None));
+    assert_eq!(look(&mut ring, &mut seen).await, (true, None));
+    assert_eq!(password(&mut ring).await, "new");
 }
