@@ -115,6 +115,16 @@ fn missing(status: &Status, level: Level) -> String {
             }
         }
     }
+    if level >= Level::Subscribed {
+        for (route, filters) in &status.refused {
+            for filter in filters {
+                let _ = writeln!(
+                    lines,
+                    "route {route}: degraded, the broker refuses its topic filter {filter}"
+                );
+            }
+        }
+    }
     if level >= Level::Full {
         for (session, connected) in &status.sinks {
             if !connected {
@@ -166,13 +176,14 @@ async fn metrics(State(observed): State<Arc<dyn Observed>>) -> Response {
 mod tests {
     use std::collections::BTreeMap;
 
-    use bridge_core::Name;
+    use bridge_core::{Name, TopicFilter};
 
     use super::*;
 
     fn status(source: SourceState, sink: bool) -> Status {
         Status {
             sources: BTreeMap::from([(Name::parse("plant").unwrap(), source)]),
+            refused: BTreeMap::new(),
             sinks: BTreeMap::from([(Name::parse("cloud").unwrap(), sink)]),
             bindings: Vec::new(),
         }
@@ -196,6 +207,21 @@ mod tests {
                 assert_eq!(missing.is_empty(), expected, "{source:?} {sink} {level:?}");
             }
         }
+    }
+
+    #[test]
+    fn case_20_a_route_whose_filter_is_refused_says_so() {
+        let mut status = status(SourceState::Connected, true);
+        let filters = ["a/#", "b"].map(|filter| TopicFilter::parse(filter).unwrap());
+        let route = Name::parse("telemetry").unwrap();
+        status.refused.insert(route, filters.to_vec());
+        assert_eq!(
+            missing(&status, Level::Subscribed),
+            "session plant: source not subscribed\n\
+             route telemetry: degraded, the broker refuses its topic filter a/#\n\
+             route telemetry: degraded, the broker refuses its topic filter b\n"
+        );
+        assert_eq!(missing(&status, Level::Connected), "");
     }
 
     #[test]

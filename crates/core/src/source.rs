@@ -32,6 +32,11 @@ pub trait Source: Send + Sync + fmt::Debug {
     /// How it is now.
     fn state(&self) -> SourceState;
 
+    /// The filters, of those that were asked for, that it does not grant at the moment.
+    fn refused(&self) -> Vec<TopicFilter> {
+        Vec::new()
+    }
+
     /// Sends the acknowledgements given so far, says goodbye to the broker, and stops.
     fn close(&self) -> BoxFuture<'_, ()>;
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_core::{
-    Backoff, BindingKey, Clock, Name, Sink, Source, SourceState, Store, StoreError, Usage,
+    Backoff, BindingKey, Clock, Name, Sink, Source, SourceState, Store, StoreError, TopicFilter,
+    Usage,
 };
 use futures_util::future::join_all;
 use prometheus::Registry;
@@ -78,6 +79,8 @@ pub enum Failure {
 pub struct Overview {
     sources: BTreeMap<Name, (Arc<dyn Source>, Arc<Semaphore>)>,
     sinks: BTreeMap<Name, Arc<dyn Sink>>,
+    /// Name, source and filters of each route.
+    routes: Vec<(Name, Name, Vec<TopicFilter>)>,
     lanes: Vec<Arc<Lane>>,
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
@@ -100,6 +103,9 @@ pub struct Runtime {
 pub struct Status {
     /// The sessions that are read from.
     pub sources: BTreeMap<Name, SourceState>,
+    /// The filters of each route that its source does not grant, where there are any: that route
+    /// is degraded, and the others of the same session run.
+    pub refused: BTreeMap<Name, Vec<TopicFilter>>,
     /// Whether each session that is written to is connected.
     pub sinks: BTreeMap<Name, bool>,
     /// Every binding.
@@ -153,11 +159,31 @@ impl Overview {
             sources: sources
                 .map(|(name, (source, _))| (name.clone(), source.state()))
                 .collect(),
+            refused: self.refused(),
             sinks: sinks
                 .map(|(name, sink)| (name.clone(), sink.link().is_up()))
                 .collect(),
             bindings: bindings.collect(),
         }
+    }
+
+    /// A filter that is asked for may stand for narrower ones of several routes.
+    fn refused(&self) -> BTreeMap<Name, Vec<TopicFilter>> {
+        let sources = self.sources.iter();
+        let by_source: BTreeMap<&Name, Vec<TopicFilter>> = sources
+            .map(|(name, (source, _))| (name, source.refused()))
+            .collect();
+        let routes = self.routes.iter().filter_map(|(route, source, filters)| {
+            let refused = by_source.get(source)?;
+            let of_this = filters.iter().filter(|filter| {
+                refused.iter().any(|refused| {
+                    refused.share_group() == filter.share_group() && refused.covers(filter)
+                })
+            });
+            let of_this: Vec<_> = of_this.cloned().collect();
+            (!of_this.is_empty()).then(|| (route.clone(), of_this))
+        });
+        routes.collect()
     }
 
     /// Brings the gauges up to date; to be called before the metrics are read.
@@ -248,6 +274,7 @@ impl Runtime {
             overview: Overview {
                 sources,
                 sinks: parts.sinks,
+                routes: parts.routes.iter().map(route_filters).collect(),
                 lanes: lanes.into_values().flatten().collect(),
                 store: parts.store,
                 clock: parts.clock,
@@ -333,4 +360,10 @@ impl Runtime {
         join_all(sources.map(|(source, _)| source.close())).await;
         flushed.map(|()| Stopped { unsettled })
     }
+}
+
+fn route_filters(route: &RouteSpec) -> (Name, Name, Vec<TopicFilter>) {
+    let filters = route.subscriptions.iter();
+    let filters = filters.map(|subscription| subscription.filter.clone());
+    (route.name.clone(), route.source.clone(), filters.collect())
 }

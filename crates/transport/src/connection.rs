@@ -386,6 +386,8 @@ fn options(
         max_packet_size: config.max_packet_size,
         write_timeout: config.write_timeout,
         flush,
+        // A little later than the library asks by itself.
+        quiet: config.keep_alive + config.keep_alive / 4,
     };
     let guarded = Guarded::new(way.stream, rules, marker.clone(), Arc::clone(witness));
     // The loop is made for one connection, and so is what it connects by.

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use tokio_util::io::poll_read_buf;
 
 pub(crate) use marker::{Marker, SetAside};
@@ -69,6 +69,9 @@ pub(crate) struct Rules {
     pub(crate) write_timeout: Duration,
     /// When acknowledgements are written.
     pub(crate) flush: Flush,
+    /// How long the broker may say nothing before it is asked for a sign of life, and how long
+    /// that may take.
+    pub(crate) quiet: Duration,
 }
 
 /// A stream of packets under guard: MQTT 5 to the library, [`Rules::protocol`] to the broker.
@@ -92,6 +95,19 @@ pub(crate) struct Guarded<S> {
     unflushed: bool,
     stalled: Option<Pin<Box<Sleep>>>,
     broken: Option<Broken>,
+    quiet: Quiet,
+}
+
+/// Since when the broker has said nothing.
+///
+/// The library asks only when it has nothing to write: a client that publishes with QoS 0, or whose
+/// broker has switched off the keep-alive, would never learn that nobody is there.
+#[derive(Debug)]
+struct Quiet {
+    since: Instant,
+    /// It has been asked for a sign of life, at that moment.
+    asked: Option<Instant>,
+    timer: Option<Pin<Box<Sleep>>>,
 }
 
 /// A write has failed; reading goes on until this is over.
@@ -122,6 +138,11 @@ impl<S> Guarded<S> {
             unflushed: false,
             stalled: None,
             broken: None,
+            quiet: Quiet {
+                since: Instant::now(),
+                asked: None,
+                timer: None,
+            },
         }
     }
 
@@ -226,6 +247,50 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guarded<S> {
         self.violation = Some(violation);
     }
 
+    /// Nothing comes: asks the broker for a sign of life when that has been so for long, and ends,
+    /// with the failure noted, when it gives none.
+    fn silence(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let patience = self.rules.quiet;
+        loop {
+            let due = self.quiet.asked.unwrap_or(self.quiet.since) + patience;
+            let timer = self
+                .quiet
+                .timer
+                .get_or_insert_with(|| Box::pin(sleep_until(due)));
+            if timer.deadline() < due {
+                timer.as_mut().reset(due);
+            }
+            ready!(timer.as_mut().poll(cx));
+            if self.quiet.asked.is_some() {
+                self.fail(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    format!(
+                        "the broker has said nothing for {:?}",
+                        self.quiet.since.elapsed()
+                    ),
+                ));
+                return Poll::Ready(());
+            }
+            let now = Instant::now();
+            if self.witness.connack().is_none() || !self.handed.is_between_packets() {
+                // Before the CONNACK there is a deadline for connecting, and within a packet one
+                // for writes.
+                self.quiet.since = now;
+                continue;
+            }
+            self.quiet.asked = Some(now);
+            let ping = [wire::PINGREQ << 4, 0];
+            self.note_handed(&ping);
+            self.waiting.extend_from_slice(&ping);
+            if self.push(cx).is_ready() && self.broken.is_none() {
+                let _ = self.flush_through(cx);
+            }
+            if self.broken.is_some() {
+                return Poll::Ready(());
+            }
+        }
+    }
+
     /// Writes what waits.
     fn push(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while !self.waiting.is_empty() {
@@ -283,6 +348,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guarded<S> {
                 (Poll::Ready(Ok(0)), None) => return Poll::Ready(Ok(())),
                 (Poll::Ready(Err(error)), None) => return Poll::Ready(Err(error)),
                 (Poll::Ready(Ok(_)), _) => {
+                    this.quiet.since = Instant::now();
+                    this.quiet.asked = None;
                     if let Err(violation) = this.screen.examine() {
                         this.violated(cx, violation);
                     }
@@ -291,7 +358,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guarded<S> {
                     ready!(broken.until.as_mut().poll(cx));
                     return Poll::Ready(Err(copy(&broken.error)));
                 }
-                (Poll::Pending, None) => return Poll::Pending,
+                (Poll::Pending, None) => ready!(this.silence(cx)),
             }
         }
     }
@@ -308,6 +375,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
             return Poll::Ready(Ok(buf.len()));
         }
         if let (Flush::AtOnce, Protocol::V5) = (this.rules.flush, this.rules.protocol) {
+            ready!(this.push(cx));
+            if this.broken.is_some() {
+                return Poll::Ready(Ok(buf.len()));
+            }
             let written = ready!(this.write_through(cx, buf));
             if this.broken.is_none() {
                 let written = buf.get(..written).unwrap_or_default();

@@ -15,7 +15,9 @@ mod subscribing;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use bridge_core::{Backoff, BoxFuture, Clock, Delivery, Source, SourceState, Subscription};
+use bridge_core::{
+    Backoff, BoxFuture, Clock, Delivery, Source, SourceState, Subscription, TopicFilter,
+};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
@@ -165,6 +167,12 @@ impl Source for Reader {
 
     fn state(&self) -> SourceState {
         self.shared.state.get()
+    }
+
+    fn refused(&self) -> Vec<TopicFilter> {
+        let standing = self.shared.standing();
+        let refused = standing.refused.iter();
+        refused.map(|r| r.subscription.filter.clone()).collect()
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -117,4 +117,62 @@ mod tests {
         policy.ended_by_us();
         assert_eq!(policy.ended(SECOND * 2, u32::MAX), SECOND);
     }
+
+    /// The instants at which a session with the default delays connects to a broker that throws
+    /// it out after 50 ms, in an hour.
+    fn connects(random: impl Fn(u32) -> u32) -> Vec<Duration> {
+        let (mut policy, mut now, mut connects) = (policy(), Duration::ZERO, Vec::new());
+        while now < SECOND * 3600 {
+            policy.connected(now);
+            connects.push(now);
+            now += SECOND / 20;
+            let count = u32::try_from(connects.len()).unwrap();
+            now += policy.ended(now, random(count));
+        }
+        connects
+    }
+
+    #[test]
+    fn case_21_a_broker_that_throws_out_at_once_sees_at_most_8_connects_a_minute() {
+        // The shortest delays that chance can make, the longest, and some.
+        let chances: [fn(u32) -> u32; 3] = [|_| 0, |_| u32::MAX, |n| n.wrapping_mul(2_654_435_761)];
+        for random in chances {
+            let connects = connects(random);
+            for (first, at) in connects.iter().enumerate() {
+                let within_a_minute = |other: &&Duration| **other < *at + SECOND * 60;
+                let count = connects[first..].iter().take_while(within_a_minute).count();
+                assert!(count <= 8, "{count} from {at:?} on");
+            }
+        }
+    }
+
+    #[test]
+    fn case_22_fifty_bridges_come_back_neither_as_one_nor_ever_more_slowly() {
+        let mut attempts = [0_u32; 3600];
+        for bridge in 0..50_u32 {
+            let mut policy = policy();
+            let mut now = Duration::ZERO;
+            let mut chance = bridge.wrapping_mul(2_654_435_761) | 1;
+            while now < SECOND * 3600 {
+                attempts[usize::try_from(now.as_secs()).unwrap()] += 1;
+                // xorshift
+                chance ^= chance << 13;
+                chance ^= chance >> 17;
+                chance ^= chance << 5;
+                let delay = policy.ended(now, chance);
+                assert!(delay >= SECOND / 2 && delay <= SECOND * 60, "{delay:?}");
+                now += delay;
+            }
+        }
+        // The first seconds are everybody's; then they spread, to about one a second in all.
+        let (first, later) = attempts.split_at(300);
+        assert!(first[0] >= 50, "all notice at once: {}", first[0]);
+        assert!(later.iter().all(|attempts| *attempts <= 10), "{later:?}");
+        let minutes = later.chunks(60).map(|minute| minute.iter().sum::<u32>());
+        assert!(
+            minutes
+                .into_iter()
+                .all(|attempts| (40..=110).contains(&attempts))
+        );
+    }
 }

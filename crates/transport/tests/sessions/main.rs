@@ -11,9 +11,11 @@
 
 mod common;
 mod crossing;
+mod half_open;
 mod hostile;
 mod leftovers;
 mod logs;
+mod recovery;
 mod resuming;
 mod row_01_reason_codes;
 mod row_02_many_refusals;
