@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bridge_core::{QoS, Sink, Source};
 use bridge_testkit::{Behaviour, ConnAck, Cut, Proxy, ScriptedBroker, wait_until};
-use bridge_transport::{Credentials, Password, Secret};
+use bridge_transport::{Credentials, Password, Secret, Tls, Trust};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber, subscriber};
@@ -150,6 +150,27 @@ async fn an_outage_of_two_brokers_is_one_line_for_each_and_the_log_says_which_on
     let text = lines.text();
     let (before, after) = text.rsplit_once(&used).unwrap();
     assert!(before.contains(&away) && !after.contains(&away), "{text}");
+}
+
+#[tokio::test]
+async fn a_broker_that_is_not_verified_is_warned_of_at_each_start() {
+    let lines = Lines::listen();
+    let mut settings = config(1, "w");
+    settings.brokers.first.tls = Some(Tls {
+        trust: Trust::InsecureSkipVerify,
+        ..Tls::default()
+    });
+    let writer = writer(settings);
+    wait_until("an attempt fails", DEADLINE, || {
+        writer.stats().connect_failures > 0
+    })
+    .await;
+    writer.close().await;
+    assert_eq!(
+        lines.names(),
+        ["session_broker_not_verified", "session_connect_failed"]
+    );
+    assert!(lines.text().contains("tls.insecure_skip_verify"));
 }
 
 #[tokio::test]
