@@ -343,7 +343,7 @@ async fn case_24_a_certificate_is_renewed_one_file_after_the_other_and_nothing_i
     let renewed = || bridge.output().contains("session_keys_renewed");
     wait_until("the keys are renewed", PATIENCE, renewed).await;
     wait_for("the new certificate is in use", PATIENCE, async || {
-        let name = "bridge_mqtt_session_certificate_expiry_seconds";
+        let name = "bridge_tls_certificate_expiry_timestamp_seconds";
         let labels = [("session", "cloud"), ("role", "writer")];
         let expiry = bridge.metrics().await.whole(name, &labels);
         (expiry == Some(2_366_841_600)).then_some(())
