@@ -1,12 +1,15 @@
 //! Brokers that stand in for one another.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use bridge_core::Sink;
+use bridge_core::{Sink, Source};
 use bridge_testkit::{Behaviour, ConnAck, Mosquitto, Proxy, ScriptedBroker, wait_until};
-use bridge_transport::Brokers;
+use bridge_transport::{Brokers, SessionStats};
 
-use crate::common::{DEADLINE, deliver, message, session, tcp, up, within, writer};
+use crate::common::{
+    DEADLINE, deliver, message, reader, session, subscribed, take, tcp, up, within, writer,
+};
 
 #[tokio::test]
 async fn case_12_the_next_broker_is_used_within_a_step_when_the_first_is_away() {
@@ -79,4 +82,41 @@ async fn case_12_the_first_is_used_again_when_asked_to_and_nothing_is_lost() {
         "{stats:?}"
     );
     within("it closes", writer.close()).await;
+}
+
+#[tokio::test]
+async fn case_12_a_reader_goes_back_to_the_first_and_misses_nothing() {
+    let broker = Mosquitto::start().await;
+    let mut first = Proxy::start(broker.port()).await;
+    first.refuse().await;
+    let second = Proxy::start(broker.port()).await;
+    let brokers = Brokers {
+        first: tcp(first.port()),
+        rest: vec![tcp(second.port())],
+        fail_back: Some(Duration::from_millis(100)),
+    };
+    let reader = reader(session(brokers, "r"), "t");
+    subscribed(&reader).await;
+    assert_eq!((first.connections(), second.connections()), (0, 1));
+    let writer = writer(session(Brokers::one(tcp(broker.port())), "w"));
+    first.accept().await;
+    // What comes while it moves waits at the broker.
+    let mut sent = 0_u32;
+    let moved = |stats: SessionStats| stats.connected && stats.connects == 2;
+    while !moved(reader.stats()) || sent < 50 {
+        deliver(&writer, message("t", sent.to_be_bytes())).await;
+        sent += 1;
+    }
+    let mut missing: BTreeSet<u32> = (0..sent).collect();
+    while !missing.is_empty() {
+        let payload = take(&reader).await.payload;
+        missing.remove(&u32::from_be_bytes(payload[..].try_into().unwrap()));
+    }
+    let stats = reader.stats();
+    assert_eq!(stats.connection_losses, 0, "{stats:?}");
+    assert_eq!(second.connections(), 1);
+    within("they close", async {
+        tokio::join!(writer.close(), reader.close())
+    })
+    .await;
 }
