@@ -21,6 +21,7 @@ use bridge_core::{
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
+use tracing::warn;
 
 use crate::approach::{Approach, Renewal};
 use crate::connection::{Connection, Ending, Purpose};
@@ -193,6 +194,18 @@ impl Shared {
         }
     }
 
+    /// The broker has no session where we left one.
+    fn session_lost(&self) {
+        self.counters.sessions_lost.add(1);
+        warn!(
+            event = "session_lost",
+            session = %self.config.name,
+            client_id = self.counters.client_id(),
+            broker = %self.config.brokers,
+            "the broker has lost the session, and with it what it held for us; subscribing again"
+        );
+    }
+
     fn standing(&self) -> MutexGuard<'_, Standing> {
         self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -272,8 +285,13 @@ async fn connect_and_serve(
                 lifecycle.connected(approach.endpoint(), &connection.welcome);
                 let status = lifecycle.status();
                 let broker = approach.endpoint().clone();
-                let mut leftovers =
-                    Leftovers::new(&mut held, &connection, &client_id, broker.to_string());
+                let mut leftovers = Leftovers::new(
+                    &mut held,
+                    &connection,
+                    &client_id,
+                    broker.to_string(),
+                    first,
+                );
                 let upkeep = Upkeep {
                     approach: &mut approach,
                     status,

@@ -18,23 +18,27 @@ pub(super) struct Leftovers<'a> {
     broker: String,
     /// The broker has the session that we left.
     resumed: bool,
+    first: bool,
     filters: Vec<String>,
     /// The log has been told of a refusal.
     announced: bool,
 }
 
 impl<'a> Leftovers<'a> {
+    /// `first` says that it is the first connection of this process.
     pub(super) fn new(
         held: &'a mut Held,
         connection: &Connection,
         client_id: &str,
         broker: String,
+        first: bool,
     ) -> Self {
         Self {
             held,
             client_id: client_id.to_owned(),
             broker,
             resumed: connection.welcome.session_present,
+            first,
             filters: Vec::new(),
             announced: false,
         }
@@ -50,8 +54,12 @@ impl<'a> Leftovers<'a> {
         if shared.keep().is_none() {
             return;
         }
+        let held = self.held.at(&self.client_id, &self.broker);
+        if !self.resumed && self.first && !held.is_empty() {
+            // Of the later connections it is known without a book.
+            shared.session_lost();
+        }
         if self.resumed {
-            let held = self.held.at(&self.client_id, &self.broker);
             if held.is_empty() {
                 info!(
                     event = "session_unknown",

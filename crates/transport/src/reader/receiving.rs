@@ -154,15 +154,7 @@ impl Handler for Receiving {
         } else {
             self.shared.releasing.clear();
             if self.shared.keep().is_some() && !self.first {
-                self.shared.counters.sessions_lost.add(1);
-                warn!(
-                    event = "session_lost",
-                    session = %self.shared.config.name,
-                    client_id = self.shared.config.client_id,
-                    broker = %self.shared.config.brokers,
-                    "the broker has lost the session, and with it what it held for us; \
-                     subscribing again"
-                );
+                self.shared.session_lost();
             }
         }
         self.shared.state.set(SourceState::Connected);

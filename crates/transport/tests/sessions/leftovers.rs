@@ -162,9 +162,11 @@ async fn a_session_that_the_broker_has_lost_leaves_nothing_over() {
     let folder = tempfile::tempdir().unwrap();
     let broker = ScriptedBroker::accepting().await;
     let settings = remembering(config(broker.port(), "r"), folder.path());
-    for filters in [&["kept", "dropped"][..], &["kept"]] {
+    for (lost, filters) in [(0, &["kept", "dropped"][..]), (1, &["kept"])] {
         let reader = reading(settings.clone(), filters);
         subscribed(&reader).await;
+        // That there was one is known across a restart.
+        assert_eq!(reader.stats().sessions_lost, lost);
         within("close", reader.close()).await;
     }
     let packets = broker.packets().into_iter();
