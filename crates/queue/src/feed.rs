@@ -28,6 +28,10 @@ impl Writer {
         } else {
             // Nothing is there to be drafted meanwhile: no other thread need be woken for it.
             let appended = batch.append();
+            // What the other thread made durable before is older, and becomes visible before.
+            for (older, appended) in self.pipe.take_done() {
+                self.land(older, appended);
+            }
             self.land(batch, appended);
         }
     }
