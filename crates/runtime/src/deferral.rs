@@ -10,6 +10,8 @@
 //! is measured by the monotonic clock while the process lives, so that nobody who sets the wall
 //! clock shortens it; the stored instant of the first refusal says what went before.
 
+mod suspected;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
@@ -31,6 +33,11 @@ pub(crate) struct Deferral {
     offered: usize,
     next_sweep: Duration,
     skip_pacing: bool,
+    /// The one message of a suspected line that may be offered now, alone.
+    trial: Option<Seq>,
+    next_trial: Duration,
+    /// Which was the last one: the lines take turns.
+    last_trial: Option<Seq>,
 }
 
 #[derive(Debug)]
@@ -102,6 +109,9 @@ impl Deferral {
             offered: 0,
             next_sweep: Duration::ZERO,
             skip_pacing: false,
+            trial: None,
+            next_trial: Duration::ZERO,
+            last_trial: None,
         }
     }
 
@@ -217,6 +227,9 @@ impl Deferral {
         (waited, since): (Duration, Duration),
         place: Place,
     ) {
+        if info.reason == Reason::SuspectedRefusal && !self.lines.values().any(Line::is_suspected) {
+            self.next_trial = since.saturating_add(self.spec.retry_interval);
+        }
         let line = self.lines.entry(topic.clone()).or_insert_with(|| Line {
             reason: info.reason,
             seqs: BTreeSet::new(),
@@ -262,7 +275,13 @@ impl Deferral {
 
     /// The monotonic instant of the next sweep, if there is anything to offer.
     pub(crate) fn next_sweep(&self) -> Option<Duration> {
-        (!self.entries.is_empty()).then_some(self.next_sweep)
+        let suspected = self.lines.values().any(Line::is_suspected);
+        let next = if suspected {
+            self.next_sweep.min(self.next_trial)
+        } else {
+            self.next_sweep
+        };
+        (!self.entries.is_empty()).then_some(next)
     }
 
     /// Begins a sweep, if one is due.
@@ -270,13 +289,14 @@ impl Deferral {
         if self.entries.is_empty() {
             self.skip_pacing = false;
         }
+        self.wake_trial(now);
         let due = self.skip_pacing || now >= self.next_sweep;
         if self.entries.is_empty() || self.is_sweeping() || !due {
             return;
         }
         self.next_sweep = now.saturating_add(self.spec.retry_interval);
         self.skip_pacing = false;
-        for line in self.lines.values_mut() {
+        for line in self.lines.values_mut().filter(|line| !line.is_suspected()) {
             line.course = Course::Untried;
         }
         let topics: Vec<Topic> = self.lines.keys().cloned().collect();
@@ -296,6 +316,7 @@ impl Deferral {
         let granted = |line: &Line| line.course == Course::Granted;
         self.skip_pacing |= sweeping || self.lines.values().any(granted);
         self.ready.clear();
+        self.trial = None;
         for line in self.lines.values_mut() {
             line.course = Course::Closed;
         }
@@ -303,7 +324,7 @@ impl Deferral {
 
     /// The oldest message that may be offered now.
     pub(crate) fn next(&self) -> Option<Seq> {
-        self.ready.first().copied()
+        self.ready.first().copied().or(self.trial)
     }
 
     /// Whether a message that waits may be wanted soon: it is worth reading along.
@@ -312,12 +333,15 @@ impl Deferral {
             let line = self.lines.get(&entry.topic);
             entry.place == Place::Waiting && line.is_some_and(|l| l.course == Course::Granted)
         };
-        self.ready.contains(&seq) || self.entries.get(&seq).is_some_and(granted)
+        self.ready.contains(&seq)
+            || self.trial == Some(seq)
+            || self.entries.get(&seq).is_some_and(granted)
     }
 
     /// A message is offered. Says whether its topic has a newer value at the destination.
     pub(crate) fn offer(&mut self, seq: Seq, now: Duration) -> bool {
         self.ready.remove(&seq);
+        self.trial = self.trial.filter(|trial| *trial != seq);
         let Some(entry) = self.entries.get_mut(&seq) else {
             return false;
         };
@@ -335,7 +359,7 @@ impl Deferral {
         let Some(line) = self.lines.get(topic) else {
             return;
         };
-        if line.course == Course::Closed {
+        if line.course == Course::Closed || line.is_suspected() {
             return;
         }
         for seq in &line.seqs {
@@ -367,7 +391,7 @@ impl Deferral {
             return;
         };
         if let Some(line) = self.lines.get_mut(&topic) {
-            if line.course == Course::Untried {
+            if line.course == Course::Untried || line.is_suspected() {
                 line.course = Course::Granted;
             }
             line.overtaken = line.overtaken.max(Some(seq));
@@ -399,12 +423,18 @@ impl Deferral {
         entry.info.last_refusal = wall;
         entry.info.attempts = entry.info.attempts.saturating_add(1);
         let (info, topic) = (entry.info.clone(), entry.topic.clone());
-        if entry.is_over(window, now) {
+        let over = entry.is_over(window, now);
+        if let Some(line) = self.lines.get_mut(&topic) {
+            line.reason = reason;
+        }
+        if over {
             self.remove(seq);
             self.open(&topic, now);
             return Some(Refusal::Over(info));
         }
-        entry.place = Place::Moving;
+        if let Some(entry) = self.entries.get_mut(&seq) {
+            entry.place = Place::Moving;
+        }
         self.offered = self.offered.saturating_sub(1);
         self.close(&topic);
         Some(Refusal::Stays(info))
@@ -412,6 +442,7 @@ impl Deferral {
 
     /// An offered message got no verdict: it waits where it is for the next sweep.
     pub(crate) fn put_back(&mut self, seq: Seq) {
+        self.trial = self.trial.filter(|trial| *trial != seq);
         let Some(entry) = self.entries.get_mut(&seq) else {
             return;
         };
@@ -437,6 +468,7 @@ impl Deferral {
     pub(crate) fn remove(&mut self, seq: Seq) -> Option<DeferInfo> {
         let entry = self.entries.remove(&seq)?;
         self.ready.remove(&seq);
+        self.trial = self.trial.filter(|trial| *trial != seq);
         self.bytes = self.bytes.saturating_sub(entry.size);
         if entry.place == Place::Offered {
             self.offered = self.offered.saturating_sub(1);

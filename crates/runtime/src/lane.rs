@@ -13,14 +13,15 @@
 //! ```
 
 mod parcel;
+mod unburied;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bridge_core::{
-    BindingKey, DeadLetterInfo, DeferInfo, Destination, Pending, Placement, Quantity, Seq, Store,
-    StoreError, Topic,
+    BindingKey, DeadLetterInfo, DeferInfo, Destination, Pending, Placement, Seq, Store, StoreError,
+    StoredMessage, Topic,
 };
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
@@ -171,6 +172,15 @@ impl Lane {
         job
     }
 
+    /// The next that has just arrived and is as `wanted`, out of its turn.
+    pub(crate) fn take_live_that(&self, wanted: impl Fn(&StoredMessage) -> bool) -> Option<Job> {
+        let mut state = self.lock();
+        let place = state.inbox.iter().position(|job| wanted(&job.stored))?;
+        let job = state.inbox.remove(place);
+        state.shown.taken += u64::from(job.is_some());
+        job
+    }
+
     /// What has joined a line of deferred messages since the last call.
     pub(crate) fn take_placed(&self) -> Vec<Placed> {
         std::mem::take(&mut self.lock().placed)
@@ -260,40 +270,6 @@ impl Lane {
         } else {
             self.post(&mut state, parcel);
         }
-    }
-
-    /// Whether one more dead letter of `size` bytes may be kept beside those and `under_way`.
-    pub(crate) fn has_room_for_a_dead_letter(&self, size: u64, under_way: Quantity) -> bool {
-        let kept = self.store.usage(&self.key).dead_letters;
-        let kept = Quantity {
-            entries: kept.entries.saturating_add(under_way.entries),
-            bytes: kept.bytes.saturating_add(under_way.bytes),
-        };
-        self.spec.dead_letters.have_room(&kept, size)
-    }
-
-    /// Holds a dead letter of the live path until there is room for it.
-    pub(crate) fn hold_dead_letter(&self, job: Job, info: DeadLetterInfo) {
-        self.lock().unburied.push_back((job, info));
-    }
-
-    /// Keeps what was held as long as there is room for it beside `under_way`.
-    pub(crate) fn retry_unburied(self: &Arc<Self>, under_way: Quantity) {
-        loop {
-            let next = self.lock().unburied.pop_front();
-            let Some((job, info)) = next else { return };
-            if !self.has_room_for_a_dead_letter(job.stored.message.size(), under_way) {
-                self.lock().unburied.push_front((job, info));
-                return;
-            }
-            self.dead_letter(job, info);
-        }
-    }
-
-    /// Lets go of what is held for room: not acknowledged, it stays with its source.
-    pub(crate) fn leave_unburied(&self) {
-        let unburied = std::mem::take(&mut self.lock().unburied);
-        drop(unburied);
     }
 
     /// Puts what is held into the store as far as there is room. Says whether something waits

@@ -17,8 +17,10 @@ mod mapping;
 mod metrics;
 mod phase;
 mod runtime;
+mod session;
 mod settlement;
 mod spec;
+mod suspicion;
 mod worker;
 
 pub use intake::subscriptions_of;

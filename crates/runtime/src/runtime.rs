@@ -20,6 +20,7 @@ use crate::RouteSpec;
 use crate::intake::{Intake, Router, UNSETTLED_KIB, subscriptions_of};
 use crate::lane::Lane;
 use crate::metrics::Metrics;
+use crate::session::Session;
 use crate::worker::{self, Context};
 
 /// How long a stop waits for the store to make durable what it has.
@@ -209,6 +210,7 @@ impl Runtime {
         let puts = TaskTracker::new();
         let (stop_intake, stop_workers) = (CancellationToken::new(), CancellationToken::new());
         let mut workers = JoinSet::new();
+        let mut shared: BTreeMap<&Name, Arc<Session>> = BTreeMap::new();
         let mut lanes: BTreeMap<Name, Vec<Arc<Lane>>> = BTreeMap::new();
         for route in &parts.routes {
             for spec in &route.bindings {
@@ -232,13 +234,15 @@ impl Runtime {
                     .entry(route.name.clone())
                     .or_default()
                     .push(lane.clone());
+                let session = shared.entry(&spec.sink).or_default();
+                let share = session.join(&lane);
                 let context = Context {
                     sink: sink.clone(),
                     clock: parts.clock.clone(),
                     backoff: parts.backoff,
                     stopping: stop_workers.clone(),
                 };
-                workers.spawn(worker::run(lane, context));
+                workers.spawn(worker::run(lane, share, context));
             }
         }
         let mut by_source: BTreeMap<&Name, Vec<&RouteSpec>> = BTreeMap::new();

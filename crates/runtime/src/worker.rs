@@ -9,7 +9,9 @@ mod judge;
 mod moves;
 mod offer;
 mod pass;
+mod room;
 mod second_chance;
+mod trial;
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -17,8 +19,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_core::{
-    Admitted, Answer, Backoff, BoxFuture, Clock, Link, NotAdmitted, Path, ReadLimit, Seq, Sink,
-    StoreError, StoredMessage, View,
+    Admitted, Answer, Backoff, BoxFuture, Clock, Link, NotAdmitted, Path, Seq, Sink, StoreError,
+    StoredMessage,
 };
 use futures_util::future::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -29,13 +31,14 @@ use self::attempts::Attempts;
 use self::moves::Moves;
 use self::pass::Pass;
 use self::second_chance::{Reading, SecondChance, Unreadable};
+use self::trial::Trial;
 use crate::DeliveryMode;
 use crate::announce::Announced;
 use crate::deferral::Deferral;
 use crate::lane::{Job, Lane, Shown};
 use crate::mapping;
-use crate::metrics::DropPolicy;
 use crate::phase::{Event, Phase};
+use crate::session::Share;
 
 /// A worker that has nothing to wait for looks again after this long (I11).
 const WAKE_UP: Duration = Duration::from_secs(30);
@@ -101,6 +104,8 @@ struct Worker<'a> {
     /// Entries that are being deferred or becoming dead letters.
     moves: Moves,
     attempts: Attempts,
+    share: Share,
+    trial: Trial,
     /// Whether the latest attempt to publish what is first failed (I12).
     head_failed: bool,
     /// Whether it is in the log that the dead letters are full.
@@ -112,7 +117,7 @@ struct Worker<'a> {
 }
 
 /// Serves one binding until it is stopped and everything that was given to it has settled.
-pub(crate) async fn run(lane: Arc<Lane>, context: Context) {
+pub(crate) async fn run(lane: Arc<Lane>, share: Share, context: Context) {
     let sink = context.sink.clone();
     let mut worker = Worker {
         lane: &lane,
@@ -127,6 +132,8 @@ pub(crate) async fn run(lane: Arc<Lane>, context: Context) {
         second: SecondChance::new(Deferral::new(lane.spec.deferral), &*lane.store, &lane.key),
         moves: Moves::new(lane.store.clone(), lane.key.clone(), context.backoff),
         attempts: Attempts::default(),
+        share,
+        trial: Trial::default(),
         head_failed: false,
         told_full: false,
         refusals: 0,
@@ -174,12 +181,14 @@ impl Worker<'_> {
         self.settle_the_past();
         self.see_what_was_stored();
         self.make_room().await;
-        while self.phase.sends() && self.admission.is_none() {
+        while self.phase.sends() && self.admission.is_none() && self.trial.may_send(&self.share) {
             if self.under_way.len() >= usize::from(self.lane.spec.max_in_flight.get()) {
                 break;
             }
-            let Some(item) = self.next_item() else { break };
-            self.offer(item);
+            let Some((item, alone)) = self.next_allowed() else {
+                break;
+            };
+            self.offer(item, alone);
         }
         // What an offer has brought about need not wait for something else to happen.
         self.settle_the_past();
@@ -187,7 +196,8 @@ impl Worker<'_> {
         let taken = self.lost.len()
             + self.moves.len()
             + self.under_way.len()
-            + usize::from(self.admission.is_some());
+            + usize::from(self.admission.is_some())
+            + usize::from(self.trial.parked.is_some());
         self.lane.show(Shown {
             phase: self.phase,
             taken: taken as u64,
@@ -213,6 +223,7 @@ impl Worker<'_> {
             && self.under_way.is_empty()
             && self.admission.is_none()
         {
+            self.adjourn();
             let lost = std::mem::take(&mut self.lost);
             self.lane.recall(lost.into_values());
             self.pass.rewind();
@@ -224,9 +235,17 @@ impl Worker<'_> {
             while let Some(job) = self.lane.take_live_if(over) {
                 debug!(event = "left_at_source", binding = %self.lane.key, id = %job.stored.id);
                 self.lane.metrics.left.inc();
-                self.attempts.forget(job.stored.id);
+                self.forget(job.stored.id);
                 job.token.leave();
             }
+            if let Some(job) = self.trial.take_live_if(over) {
+                self.lane.metrics.left.inc();
+                self.forget(job.stored.id);
+                job.token.leave();
+            }
+        }
+        if self.context.stopping.is_cancelled() && self.trial.parked.is_some() {
+            self.on(Event::Unanswered);
         }
         // What is being recalled goes before what waits: it is older.
         let in_order = !matches!(self.phase, Phase::Live | Phase::Recalling { .. });
@@ -249,6 +268,7 @@ impl Worker<'_> {
         self.moves
             .retry_held(|size, under_way| lane.has_room_for_a_dead_letter(size, under_way));
         lane.retry_unburied(self.moves.dying());
+        self.discard_what_has_no_room();
     }
 
     /// What waits in memory for a queue or a link goes where it is safe before the service ends:
@@ -265,60 +285,6 @@ impl Worker<'_> {
                 drop(job);
             }
         }
-    }
-
-    /// Stores what is held, and drops the oldest for it where the configuration says so.
-    async fn make_room(&mut self) {
-        let now = self.context.clock.monotonic();
-        let failures = self.lane.store_failures();
-        if failures == 0 {
-            self.retry_store_at = None;
-        } else if self.retry_store_at.is_none() {
-            self.retry_store_at = Some(now + self.context.backoff.delay(failures, rand::random()));
-        }
-        if self.retry_store_at.is_some_and(|at| now < at) {
-            return;
-        }
-        self.retry_store_at = None;
-        while let Some(needed) = self.lane.retry_held() {
-            if !self.drop_oldest(needed).await {
-                break;
-            }
-        }
-    }
-
-    /// Drops queued messages that are not under way, oldest first, until `needed` bytes are free.
-    /// Says whether any could be dropped.
-    async fn drop_oldest(&mut self, needed: u64) -> bool {
-        let limit = ReadLimit {
-            entries: 16,
-            bytes: needed.max(1),
-        };
-        let oldest = self
-            .lane
-            .store
-            .read(&self.lane.key, View::Queue, self.pass.sent_to(), limit);
-        let Ok(oldest) = oldest.await else {
-            return false;
-        };
-        let mut dropped = false;
-        for entry in oldest {
-            if self.pass.is_leaving(entry.seq) {
-                continue;
-            }
-            let usage = self.lane.store.usage(&self.lane.key);
-            if self.lane.spec.queue.have_room(&usage.queue, needed) {
-                break;
-            }
-            self.lane.store.settle(&self.lane.key, &[entry.seq]);
-            self.lane.metrics.dropped_queued(DropPolicy::Oldest);
-            if let Ok(stored) = &entry.message {
-                self.attempts.forget(stored.id);
-            }
-            self.pass.forget(entry.seq);
-            dropped = true;
-        }
-        dropped
     }
 
     fn cannot_read(&mut self, seq: Seq, failure: &StoreError) {
@@ -399,10 +365,15 @@ impl Worker<'_> {
     }
 
     fn link_is(&mut self, link: Link) {
-        if link.is_up() && link != self.link {
-            self.second.deferral.reconnected();
-        }
+        let is_new = link.is_up() && link != self.link;
         self.link = link;
+        if is_new {
+            self.second.deferral.reconnected();
+            if !self.under_way.is_empty() || self.admission.is_some() {
+                // It was carried by a connection that ended unheard of, and goes before the rest.
+                self.on(Event::Unanswered);
+            }
+        }
         if link.is_up() {
             self.on(Event::LinkUp);
         } else {
@@ -459,6 +430,9 @@ impl Worker<'_> {
         {
             until = until.min(sweep);
         }
+        if let Some(others) = self.trial.others_until.filter(|others| *others > now) {
+            until = until.min(others);
+        }
         if let DeliveryMode::DirectHold { send_retry_budget } = self.lane.mode
             && let Some(given) = self.lane.oldest_given()
         {
@@ -473,6 +447,7 @@ impl Worker<'_> {
             && self.under_way.is_empty()
             && self.admission.is_none()
             && self.moves.is_idle()
+            && self.trial.parked.is_none()
     }
 }
 

@@ -326,3 +326,35 @@ async fn direct_hold_leaves_with_the_source_what_the_destination_does_not_take_i
     .await;
     assert_eq!(judged.arrived(), ["before", "during"]);
 }
+
+#[tokio::test]
+async fn case_13_a_destination_that_refuses_by_closing_is_found_out_and_the_rest_flows() {
+    for protocol in ["3.1.1", "5"] {
+        let closing = Behaviour::new().reply(|received: &ReceivedPublish| {
+            if received.publish.topic == "bad" {
+                Reply::Close
+            } else {
+                Reply::Accept
+            }
+        });
+        let judged = Judged::start(closing, |config| {
+            config.cloud(format!("protocol: \"{protocol}\""))
+        })
+        .await;
+        judged
+            .publish(&["a", "bad", "b", "c", "bad", "d", "e", "f"])
+            .await;
+        let ledger = until(&judged.bridge, "the rest flows", |ledger| {
+            (ledger.delivered, ledger.deferred) == (6, 2)
+        })
+        .await;
+        assert_eq!(ledger.dead_letters, 0, "{ledger}");
+        let connections = judged.destination.connections();
+        judged.publish(&["bad", "g"]).await;
+        until(&judged.bridge, "what comes later lines up", |ledger| {
+            (ledger.delivered, ledger.deferred) == (7, 3)
+        })
+        .await;
+        assert_eq!(judged.destination.connections(), connections, "{protocol}");
+    }
+}

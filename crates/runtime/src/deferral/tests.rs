@@ -355,3 +355,42 @@ fn an_entry_that_the_store_has_not_confirmed_is_not_offered_and_nothing_overtake
     deferred.deferral.moved(Seq::new(2), now);
     assert_eq!(deferred.offers(), [2, 3]);
 }
+
+#[test]
+fn i06_suspected_lines_take_turns_one_each_interval_and_no_reconnect_skips_that() {
+    let mut deferred = Deferred::new();
+    for (seq, topic) in [(1, "a"), (2, "b")] {
+        let mut info = deferred.info(1);
+        info.reason = Reason::SuspectedRefusal;
+        let now = deferred.now().1;
+        let seq = Seq::new(seq);
+        let deferral = &mut deferred.deferral;
+        deferral.begin(seq, &self::topic(topic), 10, info, now);
+        deferral.moved(seq, now);
+    }
+    deferred.lines_up(3, "a");
+    assert!(deferred.deferral.is_suspected(Seq::new(3)));
+    deferred.deferral.reconnected();
+    assert_eq!(deferred.offers(), []);
+    for expected in [1, 2, 1] {
+        deferred.clock.advance(PACING);
+        deferred.deferral.wake(deferred.clock.monotonic());
+        assert!(!deferred.deferral.is_sweeping(), "the queue goes on");
+        assert_eq!(deferred.offers(), [expected]);
+        let now = deferred.now();
+        let (seq, reason) = (Seq::new(expected), Reason::SuspectedRefusal);
+        deferred.deferral.refused(seq, reason, now).unwrap();
+        deferred.deferral.moved(seq, now.1);
+        // The connection ended on it.
+        deferred.deferral.interrupt();
+        deferred.deferral.reconnected();
+        assert_eq!(deferred.offers(), []);
+    }
+    deferred.clock.advance(PACING);
+    assert_eq!(deferred.offers(), [2]);
+    deferred.accepted(2);
+    deferred.clock.advance(PACING);
+    assert_eq!(deferred.offers(), [1]);
+    deferred.accepted(1);
+    assert_eq!(deferred.offers(), [3], "the rest of its line follows");
+}

@@ -15,6 +15,14 @@ use crate::{OnDeadLettersFull, OnExpired, mapping};
 
 impl Worker<'_> {
     pub(super) fn answered(&mut self, item: Item, answer: Answer) {
+        let accepted = match &answer {
+            Answer::Answered { by, code, .. } => Verdict::of(*by, *code) == Verdict::Accepted,
+            Answer::Unanswered(_) | Answer::Failed { .. } => false,
+        };
+        let was_alone = self.not_under_way(&item, accepted);
+        if !matches!(answer, Answer::Unanswered(_)) {
+            self.trial.suspicion.clear(item.stored().id);
+        }
         let (by, code, reason_string) = match answer {
             Answer::Answered {
                 by,
@@ -24,8 +32,10 @@ impl Worker<'_> {
             Answer::Unanswered(how) => {
                 if how == Unanswered::MayHaveBeenSent {
                     self.lane.metrics.unanswered.inc();
+                    self.connection_ended_on(item, was_alone);
+                } else {
+                    self.keep(item);
                 }
-                self.keep(item);
                 self.on(Event::Unanswered);
                 return;
             }
@@ -84,6 +94,9 @@ impl Worker<'_> {
             }
             Item::Replay(seq, _) => {
                 metrics.replayed.inc();
+                if self.pass.is_leaving(seq) {
+                    self.pass.has_left(seq);
+                }
                 self.lane.store.settle(&self.lane.key, &[seq]);
             }
             Item::Deferred(seq, _) => {
@@ -105,7 +118,7 @@ impl Worker<'_> {
     pub(super) fn keep(&mut self, item: Item) {
         match item {
             Item::Live(number, job) => drop(self.lost.insert(number, job)),
-            Item::Replay(..) => {}
+            Item::Replay(seq, _) => self.pass.stays(seq),
             Item::Deferred(seq, _) => self.second.deferral.put_back(seq),
         }
     }
@@ -116,13 +129,14 @@ impl Worker<'_> {
             return;
         }
         self.head_is_done(&item);
-        self.attempts.forget(item.stored().id);
+        self.forget(item.stored().id);
         match item {
             Item::Live(_, job) => {
                 self.lane.metrics.dropped_live(DropPolicy::Expired);
                 job.token.settled();
             }
             Item::Replay(seq, _) | Item::Deferred(seq, _) => {
+                self.pass.has_left(seq);
                 self.second.deferral.remove(seq);
                 self.lane.metrics.dropped_queued(DropPolicy::Expired);
                 self.lane.store.settle(&self.lane.key, &[seq]);
@@ -132,7 +146,7 @@ impl Worker<'_> {
 
     /// A refusal that may change on the replay path: the message gets its second chance, or has
     /// had it.
-    fn refused(&mut self, item: Item, reason: Reason, reason_string: Option<String>) {
+    pub(super) fn refused(&mut self, item: Item, reason: Reason, reason_string: Option<String>) {
         let (wall, now) = (self.context.clock.wall(), self.context.clock.monotonic());
         match item {
             Item::Deferred(seq, stored) => {
@@ -236,6 +250,7 @@ impl Worker<'_> {
     /// Keeps a message as a dead letter, or does what the configuration wants when there is no
     /// room.
     fn bury(&mut self, item: Item, info: DeadLetterInfo) {
+        self.trial.suspicion.clear(item.stored().id);
         self.head_is_done(&item);
         if let Item::Replay(seq, _) = &item {
             self.pass.leaves(*seq);
@@ -245,7 +260,8 @@ impl Worker<'_> {
         if matches!(item, Item::Live(..)) {
             lane.metrics.refused.inc();
         }
-        if lane.has_room_for_a_dead_letter(size, self.moves.dying()) {
+        let dying = self.moves.dying();
+        if lane.has_room_for_a_dead_letter(size, dying) {
             self.told_full = false;
             match item {
                 Item::Live(_, job) => lane.dead_letter(job, info),
@@ -253,27 +269,46 @@ impl Worker<'_> {
             }
             return;
         }
-        let policy = lane.spec.dead_letters.on_full;
-        lane.metrics.dead_letter_overflow(policy);
+        if lane.spec.dead_letters.on_full == OnDeadLettersFull::Hold {
+            self.tell_full();
+        }
+        match item {
+            Item::Live(_, job) => lane.hold_dead_letter(job, info),
+            Item::Replay(seq, _) | Item::Deferred(seq, _) => self.moves.hold(seq, info, size),
+        }
+        self.discard_what_has_no_room();
+    }
+
+    /// There is no room for a dead letter.
+    fn tell_full(&mut self) {
+        let policy = self.lane.spec.dead_letters.on_full;
+        self.lane.metrics.dead_letter_overflow(policy);
         if !std::mem::replace(&mut self.told_full, true) {
             error!(
                 event = "dead_letters_full",
-                binding = %lane.key,
+                binding = %self.lane.key,
                 policy = ?policy,
                 "the dead letters are full: redrive or delete some, or raise their bounds; more of \
                  this are only counted"
             );
         }
-        match (item, policy) {
-            (Item::Live(_, job), OnDeadLettersFull::DiscardNewest) => job.token.settled(),
-            (Item::Live(_, job), OnDeadLettersFull::Hold) => lane.hold_dead_letter(job, info),
-            (Item::Replay(seq, _) | Item::Deferred(seq, _), OnDeadLettersFull::DiscardNewest) => {
-                self.pass.has_left(seq);
-                lane.store.settle(&lane.key, &[seq]);
-            }
-            (Item::Replay(seq, _) | Item::Deferred(seq, _), OnDeadLettersFull::Hold) => {
-                self.moves.hold(seq, info, size);
-            }
+    }
+
+    /// Drops dead letters for which there is no room, if that is the policy. While some are being
+    /// written, it is not known: the store may count them already, or not yet.
+    pub(super) fn discard_what_has_no_room(&mut self) {
+        let policy = self.lane.spec.dead_letters.on_full;
+        if policy == OnDeadLettersFull::Hold || self.moves.dying().entries > 0 {
+            return;
+        }
+        while let Some(job) = self.lane.take_unburied() {
+            self.tell_full();
+            job.token.settled();
+        }
+        while let Some(seq) = self.moves.take_held() {
+            self.tell_full();
+            self.pass.has_left(seq);
+            self.lane.store.settle(&self.lane.key, &[seq]);
         }
     }
 

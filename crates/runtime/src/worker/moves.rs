@@ -115,6 +115,11 @@ impl Moves {
         }
     }
 
+    /// Takes one out that is held.
+    pub(super) fn take_held(&mut self) -> Option<Seq> {
+        self.held.pop_front().map(|(seq, ..)| seq)
+    }
+
     fn attempt(&mut self, seq: Seq, wanted: Wanted, delay: Duration) {
         let store = self.store.clone();
         let binding = self.binding.clone();

@@ -52,7 +52,16 @@ impl Worker<'_> {
         Some(Item::Live(number, job))
     }
 
-    pub(super) fn offer(&mut self, item: Item) {
+    /// Offers a message; one that is `alone` has the session for itself.
+    pub(super) fn offer(&mut self, item: Item, alone: bool) {
+        self.send(item, alone);
+        if alone && !self.trial.is_on() {
+            // It was not sent at all.
+            self.share.release();
+        }
+    }
+
+    fn send(&mut self, item: Item, alone: bool) {
         let link = self.sink.link();
         if link.is_up() && link != self.link {
             // A new connection that was not heard of yet: what the old one carried is lost, and
@@ -90,6 +99,10 @@ impl Worker<'_> {
             Ok(mut outgoing) => {
                 // The topic's retained value is already a newer one.
                 outgoing.retain &= !overtaken;
+                if alone {
+                    self.trial.begin(item.stored().id);
+                }
+                self.share.begun();
                 let mut admission = self.sink.publish(outgoing);
                 match (&mut admission).now_or_never() {
                     Some(result) => self.item_admitted(item, result),
@@ -117,10 +130,12 @@ impl Worker<'_> {
                 .under_way
                 .push(Box::pin(async move { (item, answer.await) })),
             Err(NotAdmitted::LinkDown) => {
+                self.not_under_way(&item, false);
                 self.keep(item);
                 self.on(Event::LinkDown);
             }
             Err(NotAdmitted::Refused(refusal)) => {
+                self.not_under_way(&item, false);
                 self.give_up(item, refusal.reason(), Some(refusal.to_string()));
             }
         }

@@ -3,7 +3,9 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::future::pending;
 
-use bridge_core::{BindingKey, Pending, ReadLimit, Seated, Seq, Store, StoreError, Usage, View};
+use bridge_core::{
+    BindingKey, Pending, ReadLimit, Seated, Seq, Store, StoreError, StoredMessage, Usage, View,
+};
 
 /// How much is read ahead of the window.
 const READ_AHEAD: ReadLimit = ReadLimit {
@@ -84,6 +86,23 @@ impl Pass {
             }
         }
         None
+    }
+
+    /// Takes the next entry that is as `wanted` out of its turn; it counts as leaving until it
+    /// [has left][Pass::has_left] or [stays][Pass::stays].
+    pub(super) fn next_that(&mut self, wanted: impl Fn(&StoredMessage) -> bool) -> Option<Seated> {
+        let place = self.ahead.iter().position(|entry| {
+            let suits = entry.message.as_ref().is_ok_and(|stored| wanted(stored));
+            suits && !self.leaving.contains(&entry.seq)
+        })?;
+        let entry = self.ahead.remove(place)?;
+        self.leaving.insert(entry.seq);
+        Some(entry)
+    }
+
+    /// An entry that was taken out of its turn is still in its place.
+    pub(super) fn stays(&mut self, seq: Seq) {
+        self.leaving.remove(&seq);
     }
 
     /// Forgets what was read and not sent.

@@ -55,10 +55,7 @@ async fn i02_behind_a_refused_head_8404_messages_arrive_in_the_same_pass() {
         assert_eq!(fixture.sink().accepted(), (1..8_405).collect::<Vec<_>>());
         assert_eq!(fixture.sink().offered(), 8_405, "in one pass");
         assert_eq!(fixture.sink().connections(), 1);
-        wait_until("it is where it belongs", || {
-            fixture.waiting(0) == (0, deferred, dead)
-        })
-        .await;
+        fixture.waits(0, (0, deferred, dead)).await;
         assert!(!fixture.binding(0).blocked);
         assert_eq!(fixture.metric("queue_deferred_total", 0, None), deferred);
         fixture.ledger_balances(0).await;
@@ -79,10 +76,7 @@ async fn i10_of_an_upgrade_that_is_granted_four_minutes_later_all_283_messages_a
     }
     fixture.acknowledges(2_830).await;
     fixture.go_live().await;
-    wait_until("the queue has drained", || {
-        fixture.waiting(0) == (0, 283, 0)
-    })
-    .await;
+    fixture.waits(0, (0, 283, 0)).await;
     let before = fixture.sink().offered();
     for _ in 0..4 {
         clock.advance(MINUTE);
@@ -95,7 +89,7 @@ async fn i10_of_an_upgrade_that_is_granted_four_minutes_later_all_283_messages_a
     denied.store(false, Ordering::SeqCst);
     clock.advance(MINUTE * 2);
     look(&fixture).await;
-    wait_until("all are recovered", || fixture.waiting(0) == (0, 0, 0)).await;
+    fixture.waits(0, (0, 0, 0)).await;
     let accepted = fixture.sink().accepted();
     let recovered: Vec<u64> = accepted
         .into_iter()
@@ -119,13 +113,13 @@ async fn i08_later_messages_of_a_deferred_topic_line_up_from_the_queue_and_live(
     fixture.source.arrive("denied");
     fixture.acknowledges(102).await;
     fixture.go_live().await;
-    wait_until("deferred", || fixture.waiting(0) == (0, 2, 0)).await;
+    fixture.waits(0, (0, 2, 0)).await;
     for _ in 0..3 {
         fixture.source.arrive("denied");
         fixture.source.arrive("open");
     }
     fixture.acknowledges(108).await;
-    wait_until("lined up", || fixture.waiting(0) == (0, 5, 0)).await;
+    fixture.waits(0, (0, 5, 0)).await;
     assert_eq!(fixture.binding(0).state, "live", "the others stay live");
     let view = fixture.view(0, View::Deferred).await;
     let attempts = view
@@ -179,7 +173,7 @@ async fn i10_the_window_survives_a_restart_and_an_outage_gives_up_nothing() {
     fixture.source.arrive("denied");
     fixture.acknowledges(2).await;
     fixture.go_live().await;
-    wait_until("deferred", || fixture.waiting(0) == (0, 2, 0)).await;
+    fixture.waits(0, (0, 2, 0)).await;
     wait_until("quiet", || fixture.binding(0).open == 0).await;
     let first = fixture.view(0, View::Deferred).await[0]
         .deferred
@@ -199,7 +193,7 @@ async fn i10_the_window_survives_a_restart_and_an_outage_gives_up_nothing() {
     fixture.acknowledges(1).await;
     assert_eq!(fixture.waiting(0), (1, 2, 0));
     fixture.sink().connect();
-    wait_until("given up", || fixture.waiting(0) == (0, 0, 2)).await;
+    fixture.waits(0, (0, 0, 2)).await;
     let dead = fixture.view(0, View::DeadLetters).await;
     let info = dead[0].dead_letter.clone().unwrap();
     assert_eq!(info.reason, Reason::Broker(ReasonCode::NOT_AUTHORIZED));
@@ -222,7 +216,7 @@ async fn i10_a_restart_within_the_window_goes_on_with_it() {
     fixture.source.arrive("denied");
     fixture.acknowledges(1).await;
     fixture.sink().connect();
-    wait_until("deferred", || fixture.waiting(0) == (0, 1, 0)).await;
+    fixture.waits(0, (0, 1, 0)).await;
     wait_until("quiet", || fixture.binding(0).open == 0).await;
     let (_, data, _) = fixture.stop().await;
 
@@ -238,7 +232,7 @@ async fn i10_a_restart_within_the_window_goes_on_with_it() {
     assert_eq!(fixture.waiting(0), (0, 1, 0), "ten minutes are within it");
     clock.advance(MINUTE * 6);
     look(&fixture).await;
-    wait_until("given up", || fixture.waiting(0) == (0, 0, 1)).await;
+    fixture.waits(0, (0, 0, 1)).await;
     assert_eq!(fixture.sink().offers(), [0, 0, 0]);
     fixture.ledger_balances(0).await;
 }
@@ -262,7 +256,7 @@ async fn i08_after_a_recovery_the_retained_value_is_the_newest_payload() {
     }
     fixture.acknowledges(6).await;
     fixture.go_live().await;
-    wait_until("deferred", || fixture.waiting(0) == (0, 3, 0)).await;
+    fixture.waits(0, (0, 3, 0)).await;
     fixture.sink().cut();
     fixture.is_in(0, "link_down").await;
     fixture.sink().connect();
@@ -284,7 +278,7 @@ async fn i13_what_the_deferred_have_no_room_for_is_a_dead_letter_at_once_and_cou
     fixture.source.arrive("open");
     fixture.acknowledges(6).await;
     fixture.go_live().await;
-    wait_until("settled", || fixture.waiting(0) == (0, 3, 2)).await;
+    fixture.waits(0, (0, 3, 2)).await;
     fixture.source.arrive("denied");
     fixture.acknowledges(7).await;
     assert_eq!(fixture.waiting(0), (0, 3, 3));
@@ -311,7 +305,7 @@ async fn i20_a_deferral_that_cannot_be_stored_is_held_and_nothing_overtakes_it()
     denied.store(false, Ordering::SeqCst);
     fixture.source.arrive("denied");
     fixture.store.fail(false);
-    wait_until("stored", || fixture.waiting(0) == (0, 4, 0)).await;
+    fixture.waits(0, (0, 4, 0)).await;
     fixture.acknowledges(5).await;
     fixture.sink().cut();
     fixture.is_in(0, "link_down").await;
@@ -372,10 +366,7 @@ async fn i03_every_code_in_the_middle_of_a_full_window_is_its_messages_own() {
         if byte == 0x88 {
             dead += 1;
         }
-        wait_until(&format!("0x{byte:02X}"), || {
-            fixture.waiting(0) == (0, u64::from(byte == 0x87), dead)
-        })
-        .await;
+        fixture.waits(0, (0, u64::from(byte == 0x87), dead)).await;
     }
     let accepted = fixture.sink().accepted();
     let mut firsts = std::collections::HashSet::new();

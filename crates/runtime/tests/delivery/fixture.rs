@@ -194,6 +194,19 @@ impl Fixture {
         (queue, deferred, usage.dead_letters.entries)
     }
 
+    /// Waits until that is so; says how it is when it does not come to that.
+    pub(crate) async fn waits(&self, n: usize, expected: (u64, u64, u64)) {
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+        while self.waiting(n) != expected {
+            assert!(
+                tokio::time::Instant::now() < deadline,
+                "waited in vain for {expected:?}: {:?}",
+                self.binding(n)
+            );
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
     /// Everything in one view of a binding.
     pub(crate) async fn view(&self, n: usize, view: View) -> Vec<Seated> {
         let limit = ReadLimit {
@@ -205,7 +218,15 @@ impl Fixture {
     }
 
     pub(crate) async fn is_in(&self, n: usize, state: &str) {
-        wait_until(state, || self.binding(n).state == state).await;
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+        while self.binding(n).state != state {
+            assert!(
+                tokio::time::Instant::now() < deadline,
+                "waited in vain for {state}: {:?}",
+                self.binding(n)
+            );
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
     }
 
     /// Connects every sink and waits until every binding is live.

@@ -32,7 +32,7 @@ async fn a_dead_letter_has_the_whole_message_and_all_that_is_known_of_its_refusa
         });
         fixture.acknowledges(1).await;
         fixture.sink().connect();
-        wait_until("kept", || fixture.waiting(0) == (0, 0, 1)).await;
+        fixture.waits(0, (0, 0, 1)).await;
         let dead = fixture.view(0, View::DeadLetters).await;
         let stored = dead[0].message.as_ref().unwrap();
         assert_eq!(stored.session.as_str(), "source");
@@ -66,7 +66,7 @@ async fn i13_full_dead_letters_keep_the_first_and_count_the_others() {
         }
         fixture.acknowledges(20).await;
         fixture.sink().connect();
-        wait_until("settled", || fixture.waiting(0) == (0, 0, 3)).await;
+        fixture.waits(0, (0, 0, 3)).await;
         fixture.is_in(0, "live").await;
         fixture.ledger_balances(0).await;
         let policy = Some(("policy", "discard_newest"));
@@ -121,7 +121,7 @@ async fn i13_dead_letters_that_must_all_be_kept_are_held_until_there_is_room() {
             fixture.store.apply(delete).await.unwrap();
         }
         fixture.source.arrive("good");
-        wait_until("kept", || fixture.waiting(0) == (0, 0, 2)).await;
+        fixture.waits(0, (0, 0, 2)).await;
         fixture.acknowledges(6).await;
         assert_eq!(fixture.metric("dead_letters_held", 0, None), 0);
         assert_eq!(fixture.metric("dropped_total", 0, None), 0);
@@ -245,7 +245,7 @@ async fn i20_retries_that_are_exhausted_while_the_store_fails_leave_one_dead_let
     );
     assert_eq!(fixture.waiting(0), (1, 0, 0));
     fixture.store.fail(false);
-    wait_until("kept", || fixture.waiting(0) == (0, 0, 1)).await;
+    fixture.waits(0, (0, 0, 1)).await;
     assert_eq!(fixture.metric("counted_attempts", 0, None), 0);
     fixture.ledger_balances(0).await;
 }

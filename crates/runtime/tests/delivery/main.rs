@@ -14,3 +14,4 @@ mod holding;
 mod live;
 mod replay;
 mod schedule;
+mod suspicion;
