@@ -3,15 +3,20 @@
 //! The client library closes the connection on an answer that nothing asked for, without a word to
 //! the broker; and it takes a PUBACK for the answer to a QoS 2 message. So the guard knows what
 //! was asked, and a broker that loses count is told so.
+//!
+//! On MQTT 3.1.1 that PUBACK is let through: RabbitMQ 3.10 says so that it takes the message as one
+//! of QoS 1, since it has no other words for that.
 
 use std::collections::HashSet;
 
 use super::outgoing::Step;
 use super::wire;
+use crate::Protocol;
 
 /// The packet ids of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Exchange {
+    protocol: Protocol,
     /// What each id of ours waits for. The library uses low ones again.
     ours: Vec<Awaited>,
     /// The ids of QoS 2 messages that have come and are not acknowledged yet.
@@ -32,6 +37,13 @@ enum Awaited {
 }
 
 impl Exchange {
+    pub(super) fn new(protocol: Protocol) -> Self {
+        Self {
+            protocol,
+            ..Self::default()
+        }
+    }
+
     /// Something goes to the broker.
     pub(super) fn outgoing(&mut self, step: Step) {
         let Step::Id(first, id) = step else { return };
@@ -77,6 +89,7 @@ impl Exchange {
         };
         let next = match (kind, *awaited) {
             (wire::PUBREC, PubRec) if !refused => OurPubRel,
+            (wire::PUBACK, PubRec) if self.protocol == Protocol::V311 => Nothing,
             (wire::PUBACK, PubAck)
             | (wire::PUBREC, PubRec)
             | (wire::PUBCOMP, PubComp)
@@ -121,6 +134,17 @@ mod tests {
                 assert!(!exchange.answer(right, 7, false) || kind != right);
             }
         }
+    }
+
+    #[test]
+    fn on_mqtt_3_1_1_a_qos_2_message_may_be_taken_as_one_of_qos_1() {
+        let mut exchange = Exchange::new(Protocol::V311);
+        exchange.outgoing(Step::Id(0x34, 1));
+        assert!(exchange.answer(wire::PUBACK, 1, false));
+        assert!(!exchange.answer(wire::PUBREC, 1, false), "it is over");
+        exchange.outgoing(Step::Id(0x34, 1));
+        assert!(exchange.answer(wire::PUBREC, 1, false));
+        assert!(!exchange.answer(wire::PUBACK, 1, false), "it is our turn");
     }
 
     #[test]

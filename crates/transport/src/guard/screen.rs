@@ -62,7 +62,7 @@ impl Screen {
             translated: BytesMut::new(),
             unseen: 0,
             skipped: 0,
-            exchange: Exchange::default(),
+            exchange: Exchange::new(protocol),
             unsubscribed: HashMap::new(),
             welcomed: false,
             maximum: usize::try_from(maximum).unwrap_or(usize::MAX),

@@ -7,7 +7,7 @@ use bridge_core::{
     Link, Message, PayloadFormat, Properties, QoS, ReasonCode, Sink, Source, SourceState,
 };
 use bridge_testkit::{
-    AckKind, Behaviour, ConnAck, Mosquitto, Packet, Property, Publish, RawClient, Reply,
+    Ack, AckKind, Behaviour, ConnAck, Mosquitto, Packet, Property, Publish, RawClient, Reply,
     ScriptedBroker, wait_until,
 };
 use bridge_transport::{Protocol, SessionConfig, SessionKind};
@@ -401,4 +401,19 @@ async fn a_peer_that_reads_nothing_more_is_left_at_the_deadline() {
             .all(|answer| matches!(answer, bridge_core::Answer::Unanswered(_)))
     );
     up(&writer, 1).await;
+}
+
+#[tokio::test]
+async fn a_broker_may_take_qos_2_as_qos_1() {
+    let broker = ScriptedBroker::behaving(Behaviour::new().reply(|received| {
+        let ack = Ack::new(AckKind::PubAck, received.publish.id, 0);
+        Reply::Packet(Box::new(Packet::Ack(ack)))
+    }))
+    .await;
+    let writer = writer(config_311(broker.port(), "w"));
+    for _ in 0..300 {
+        let answer = publish(&writer, message("t", "x", QoS::ExactlyOnce)).await;
+        assert_eq!(code(&answer), ReasonCode::SUCCESS);
+    }
+    assert_eq!((broker.connections(), broker.publish_count()), (1, 300));
 }
