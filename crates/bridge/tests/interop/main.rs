@@ -7,6 +7,7 @@
     reason = "the code of tests: failing loudly is what it is for"
 )]
 
+mod chain;
 mod embedded;
 mod session;
 mod suite;
@@ -14,6 +15,7 @@ mod suite;
 use bridge_testkit::{Mosquitto, Nats, Rabbitmq};
 use bridge_transport::Protocol;
 
+use chain::messages_pass_through;
 use embedded::Embedded;
 use session::Place;
 use suite::look_at;
@@ -22,7 +24,9 @@ const BOOK: &str = include_str!("../../../../docs/src/interoperability.md");
 
 /// Lets the suite look at a broker, and holds the book to what it has seen.
 async fn the_book_is_true(broker: &str, port: u16, protocol: Protocol) {
-    let seen = look_at(Place { port, protocol }).await;
+    let place = Place { port, protocol };
+    let seen = look_at(place).await;
+    messages_pass_through(place).await;
     let row = seen.row(broker, protocol);
     let known = format!("| {broker} | {protocol} |");
     if BOOK.contains(&known) {
