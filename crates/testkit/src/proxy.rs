@@ -177,6 +177,8 @@ async fn carry(mut client: TcpStream, shared: Arc<Shared>, mut cut: broadcast::R
         let (server_read, server_write) = server.split();
         let line = || shared.line.subscribe();
         tokio::select! {
+            // What was stalled when the line was cut goes nowhere, also if it is resumed at once.
+            biased;
             how = cut.recv() => how.unwrap_or(Cut::Reset),
             ended = async {
                 tokio::try_join!(
