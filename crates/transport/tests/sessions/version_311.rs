@@ -10,12 +10,12 @@ use bridge_testkit::{
     Ack, AckKind, Behaviour, ConnAck, Mosquitto, Packet, Property, Publish, RawClient, Reply,
     ScriptedBroker, wait_until,
 };
-use bridge_transport::{Protocol, SessionConfig, SessionKind};
+use bridge_transport::{Protocol, Reader, SessionConfig, SessionKind};
 use futures_util::future::join_all;
 
 use crate::common::{
-    DEADLINE, admit, code, config, gone, message, next, publish, reader, subscribed, take, up,
-    within, writer,
+    DEADLINE, admit, clock, code, config, gone, message, next, publish, reader, subscribed,
+    subscription, take, up, within, writer,
 };
 
 const ALL: [QoS; 3] = [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce];
@@ -139,6 +139,30 @@ async fn a_broker_that_restarts_with_its_memory_loses_nothing() {
 }
 
 #[tokio::test]
+async fn case_07_filters_that_are_configured_no_more_end_at_the_broker() {
+    let folder = tempfile::tempdir().unwrap();
+    let broker = Mosquitto::start().await;
+    let mut settings = config_311(broker.port(), "r");
+    settings.filters_file = Some(folder.path().join("plant.filters"));
+    let reading = |filters: &[&str]| {
+        let filters = filters.iter().map(|f| subscription(f, QoS::AtLeastOnce));
+        Reader::start(settings.clone(), filters.collect(), clock())
+    };
+    let first = reading(&["kept", "dropped/#", "dropped"]);
+    subscribed(&first).await;
+    first.close().await;
+    gone(&broker, "r", 1).await;
+    let second = reading(&["kept"]);
+    subscribed(&second).await;
+    assert_eq!(second.stats().leftover_subscriptions, 2);
+    let mut source = RawClient::connect(broker.port(), "source").await.unwrap();
+    for topic in ["dropped/1", "dropped", "kept"] {
+        source.publish(Publish::new(topic, topic)).await.unwrap();
+    }
+    assert_eq!(take(&second).await.payload, "kept");
+}
+
+#[tokio::test]
 async fn an_ephemeral_session_leaves_nothing_behind() {
     let broker = Mosquitto::start().await;
     let mut settings = config_311(broker.port(), "r");
@@ -202,12 +226,8 @@ async fn a_refused_filter_is_asked_for_again_and_the_others_run() {
     )
     .await;
     for port in [broker.port(), scripted.port()] {
-        let filters = ["open", "closed"].map(|f| crate::common::subscription(f, QoS::AtLeastOnce));
-        let reader = bridge_transport::Reader::start(
-            config_311(port, "r"),
-            filters.to_vec(),
-            crate::common::clock(),
-        );
+        let filters = ["open", "closed"].map(|f| subscription(f, QoS::AtLeastOnce));
+        let reader = Reader::start(config_311(port, "r"), filters.to_vec(), clock());
         if port == scripted.port() {
             assert_eq!(take(&reader).await.payload, "x");
             wait_until("the refusal is known", DEADLINE, || {
