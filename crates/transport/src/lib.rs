@@ -42,6 +42,15 @@ mod convert;
 mod dial;
 mod failover;
 mod guard;
+/// What the fuzz target calls, and its stand-in in the tests: see `fuzz/`.
+#[cfg(any(test, fuzzing))]
+#[allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "for tests only, where failing loudly is what it is for"
+)]
+pub mod hostile;
 mod keys;
 mod lifecycle;
 mod link;
