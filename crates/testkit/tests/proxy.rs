@@ -94,3 +94,23 @@ async fn refused_connections_are_refused_and_the_open_ones_live() {
     proxy.accept().await;
     RawClient::connect(proxy.port(), "d").await.unwrap();
 }
+
+#[tokio::test]
+async fn what_is_stalled_when_the_line_is_cut_arrives_nowhere_though_it_goes_on_at_once() {
+    let broker = ScriptedBroker::accepting().await;
+    let proxy = Proxy::start(broker.port()).await;
+    for _ in 0..20 {
+        let mut client = RawClient::connect(proxy.port(), "c").await.unwrap();
+        proxy.stall();
+        let lost = client.publish(Publish::new("t", "lost"));
+        timeout(Duration::from_millis(20), lost).await.unwrap_err();
+        proxy.cut(Cut::Reset);
+        proxy.resume();
+        client.until_closed(SOON).await.unwrap();
+    }
+    wait_until("the broker sees it", SOON, || {
+        broker.open_connections() == 0
+    })
+    .await;
+    assert_eq!(broker.publish_count(), 0);
+}
