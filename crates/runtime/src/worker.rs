@@ -318,7 +318,10 @@ impl Worker<'_> {
             self.second.read_ahead(&*self.lane.store, &self.lane.key);
         }
         if self.phase == Phase::Replaying {
-            self.pass.read_ahead(&*self.lane.store, &self.lane.key);
+            // Nothing of another topic was found in what was read.
+            let further = self.trial.others_until.is_some() && self.under_way.is_empty();
+            self.pass
+                .read_ahead(&*self.lane.store, &self.lane.key, further);
         }
     }
 
@@ -388,6 +391,11 @@ impl Worker<'_> {
             Event::LinkDown | Event::Unanswered | Event::RefusedForNow { .. }
         ) {
             self.head_failed = true;
+        }
+        if before == Phase::LinkDown && event == Event::LinkUp {
+            // What waits could not go before.
+            let usage = self.lane.store.usage(&self.lane.key);
+            self.head_failed = usage.queue.entries > 0;
         }
         self.phase = before.on_event(event, self.context.clock.monotonic());
         if self.phase != before {

@@ -13,6 +13,9 @@ const READ_AHEAD: ReadLimit = ReadLimit {
     bytes: 4 * 1024 * 1024,
 };
 
+/// So many pages more are read to find a message out of its turn, at most 64 MiB.
+const FURTHER: u32 = 16;
+
 /// Where a pass stands.
 #[derive(Default)]
 pub(super) struct Pass {
@@ -27,6 +30,8 @@ pub(super) struct Pass {
     sent_to: Option<Seq>,
     /// The end of the queue was seen.
     exhausted: bool,
+    /// How many pages were read beyond that.
+    further: u32,
     /// Something may have been stored since the latest read began.
     rung: bool,
     /// Entries on their way to the dead letters: no longer to be sent.
@@ -50,10 +55,13 @@ impl Pass {
         self.exhausted = false;
     }
 
-    /// Reads on when little is left of what was read, and the end was not seen.
-    pub(super) fn read_ahead(&mut self, store: &dyn Store, binding: &BindingKey) {
+    /// Reads on when little is left of what was read, and the end was not seen; when `further` on
+    /// there may be what is looked for, also when there is enough.
+    pub(super) fn read_ahead(&mut self, store: &dyn Store, binding: &BindingKey, further: bool) {
         let enough = self.ahead.len() >= READ_AHEAD.entries / 2;
-        if self.reading.is_none() && !self.exhausted && !enough {
+        let goes_further = further && self.further < FURTHER;
+        if self.reading.is_none() && !self.exhausted && (!enough || goes_further) {
+            self.further = if enough { self.further + 1 } else { 0 };
             self.rung = false;
             self.reading = Some(store.read(binding, View::Queue, self.read_to, READ_AHEAD));
         }

@@ -122,6 +122,27 @@ async fn i12_a_queue_that_is_held_and_one_that_is_idle_never_read_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i12_a_queue_is_blocked_until_its_head_was_published_after_all() {
+    let fixture = Setup::new(DeliveryMode::Outbox).start();
+    fixture.source.arrive_many(3, "t");
+    fixture.acknowledges(3).await;
+    fixture.sink().policy(|_| Reply::Hold);
+    fixture.sink().connect();
+    wait_until("under way", || fixture.sink().held() == 3).await;
+    assert_eq!(fixture.binding(0).state, "replaying");
+    assert!(fixture.binding(0).blocked, "its latest attempt failed");
+    fixture.sink().policy(|_| Reply::Accept);
+    fixture.sink().release();
+    wait_until("published", || fixture.depth(0) == 0).await;
+    assert!(!fixture.binding(0).blocked);
+    // What comes now is queued as well, and was not tried before.
+    fixture.sink().policy(|_| Reply::Hold);
+    fixture.source.arrive("t");
+    wait_until("under way", || fixture.sink().held() == 1).await;
+    assert!(!fixture.binding(0).blocked);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_outbox_stores_everything_and_acknowledges_what_is_durable() {
     let fixture = Setup::new(DeliveryMode::Outbox).start();
     fixture.sink().connect();
@@ -138,7 +159,7 @@ async fn an_outbox_stores_everything_and_acknowledges_what_is_durable() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_queue_drains_in_order_under_steady_traffic_and_becomes_live() {
+async fn case_26_a_queue_drains_in_order_under_steady_traffic_and_becomes_live() {
     let fixture = Setup::new(DeliveryMode::StoreAndForward).start();
     fixture.source.arrive_many(2_000, "t");
     fixture.acknowledges(2_000).await;

@@ -78,6 +78,26 @@ async fn i06_a_message_that_costs_the_connection_is_found_out_and_the_rest_flows
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i06_a_long_run_of_messages_that_cost_the_connection_holds_up_nothing() {
+    let fixture = Setup::new(DeliveryMode::StoreAndForward).start();
+    fixture.source.arrive_many(2_000, "bad");
+    fixture.source.arrive_many(100, "good");
+    fixture.acknowledges(2_100).await;
+    close_on_bad(&fixture);
+    reconnecting_until(&fixture, "the rest flows", || {
+        fixture.waiting(0) == (0, 2_000, 0)
+    })
+    .await;
+    let accepted = fixture.sink().accepted();
+    assert_eq!(accepted, (2_000..2_100).collect::<Vec<_>>());
+    assert!(
+        fixture.sink().connections() < 10,
+        "one was found out for all"
+    );
+    fixture.ledger_balances(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn i06_what_kills_live_is_found_out_as_well() {
     let fixture = Setup::new(DeliveryMode::StoreAndForward).start();
     close_on_bad(&fixture);
