@@ -2,6 +2,7 @@
 //! its data cannot be made durable.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use bridge_core::StoreError;
@@ -146,18 +147,28 @@ fn store_error(
     action: &'static str,
     error: &io::Error,
 ) -> StoreError {
+    error_at(layout, &layout.segment(first_seq), action, error)
+}
+
+/// What an error of the file at `place` is to who waits.
+pub(crate) fn error_at(
+    layout: &Layout,
+    place: &Path,
+    action: &'static str,
+    error: &io::Error,
+) -> StoreError {
     if is_full(error) {
         return full(layout);
     }
     StoreError::Io {
         action,
-        place: layout.segment(first_seq).display().to_string(),
+        place: place.display().to_string(),
         error: error.to_string(),
     }
 }
 
 /// The answer of a full disk.
-pub(crate) fn full(layout: &Layout) -> StoreError {
+fn full(layout: &Layout) -> StoreError {
     StoreError::Full {
         place: layout.root().display().to_string(),
     }

@@ -1,9 +1,9 @@
 //! What the journal asks of a file system, so that a test can be one that tears, fills and lies.
 
 use std::fmt;
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -58,10 +58,11 @@ impl Disk for RealDisk {
         let mut names = Vec::new();
         for entry in entries {
             let entry = entry?;
-            if let (true, Ok(name)) = (
-                entry.file_type()?.is_file(),
-                entry.file_name().into_string(),
-            ) {
+            let kind = entry.file_type()?;
+            // Someone may have moved a file to another disk, and left a link to it.
+            let links_to_file = || fs::metadata(entry.path()).is_ok_and(|it| it.is_file());
+            let is_file = kind.is_file() || (kind.is_symlink() && links_to_file());
+            if let (true, Ok(name)) = (is_file, entry.file_name().into_string()) {
                 names.push(name);
             }
         }
@@ -69,15 +70,15 @@ impl Disk for RealDisk {
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
-        let mut options = fs::OpenOptions::new();
+        let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true);
         Ok(Arc::new(RealFile(options.open(path)?)))
     }
 
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn DiskFile>> {
-        let mut options = fs::OpenOptions::new();
+        let mut options = OpenOptions::new();
         options.read(true).write(access == Access::Write);
-        Ok(Arc::new(RealFile(options.open(path)?)))
+        Ok(Arc::new(RealFile(open_plain(&mut options, path)?)))
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
@@ -90,6 +91,17 @@ impl Disk for RealDisk {
 
     fn sync_folder(&self, folder: &Path) -> io::Result<()> {
         fs::File::open(folder)?.sync_all()
+    }
+}
+
+/// Opens what is a plain file. A pipe that bears a file's name would be waited for without end.
+pub(crate) fn open_plain(options: &mut OpenOptions, path: &Path) -> io::Result<fs::File> {
+    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let file = options.custom_flags(flags).open(path)?;
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(io::Error::other("it is no plain file"))
     }
 }
 

@@ -292,6 +292,13 @@ impl Index {
         Some((view, seat(held.location), Some(held.info)))
     }
 
+    /// The size of a dead letter, by `Message::size`; 0 for what is none.
+    pub(crate) fn size_of_dead_letter(&self, id: SlotId, seq: u64) -> u64 {
+        let slot = self.slots.get(id.0);
+        let held = slot.and_then(|slot| slot.dead.get(seq));
+        held.map_or(0, |held| u64::from(held.size))
+    }
+
     /// Entries of one view from the number `from` on, up to `count` of them and, after the
     /// first, up to `bytes`.
     pub(crate) fn page(

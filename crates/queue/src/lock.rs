@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::OpenError;
+use crate::disk::open_plain;
 
 /// Who looks whether a folder is held holds it for an instant: so long a start waits for that.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -40,13 +41,9 @@ impl FolderLock {
             place: path.to_owned(),
             source,
         };
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)
-            .map_err(failed)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let mut file = open_plain(&mut options, path).map_err(failed)?;
         // Some network file systems lock no folders: then the lock file has to do.
         let folder = path.parent().and_then(|folder| File::open(folder).ok());
         let of_folder = folder.as_ref().map(lock);
@@ -107,7 +104,7 @@ fn name_in(file: &mut File) -> String {
 /// where nothing can be written, and gives it back at once.
 pub(crate) fn holder(path: &Path) -> Holder {
     let look = |file: &File| flock(file, FlockOperation::NonBlockingLockShared);
-    let mut file = match File::open(path) {
+    let mut file = match open_plain(OpenOptions::new().read(true), path) {
         Ok(file) => Some(file),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
         Err(error) => return Holder::Unknown(error.to_string()),

@@ -20,7 +20,7 @@ use crate::segment::{FRAMES_AT, Salt};
 use crate::walk::{Step, walk};
 
 mod files;
-use files::{SegmentFile, open_all, read_all};
+use files::{SegmentFile, leave_names, open_all, read_all};
 
 /// A journal as it was found.
 #[derive(Debug, Default)]
@@ -34,6 +34,8 @@ pub(crate) struct Scan {
     pub(crate) findings: Vec<Finding>,
     /// Files of segments that were retired, and had not been unlinked yet.
     pub(crate) leftovers: Vec<PathBuf>,
+    /// With which records the segments begin that were retired, as far as records say so.
+    retired: BTreeSet<u64>,
     /// Files whose header says another number than their name.
     pub(crate) renames: Vec<(PathBuf, PathBuf)>,
     /// How far the journal had come, as its head says.
@@ -106,10 +108,11 @@ pub(crate) fn scan(disk: &dyn Disk, layout: &Layout) -> Result<Scan, OpenError> 
     scan.next_seq = head.as_ref().map_or(1, |head| head.next.max(1));
     let mut files = open_all(disk, layout, head.as_ref(), &mut scan)?;
     let listed = newest_list(disk, &files)?;
+    let mut unlisted = Vec::new();
     if let Some(listed) = &listed {
-        let retired = |file: &SegmentFile| !listed.contains_key(&file.header.first_seq);
-        let leftovers = files.extract_if(.., |file| retired(file));
-        scan.leftovers.extend(leftovers.map(|file| file.path));
+        let is_listed = |file: &SegmentFile| listed.contains_key(&file.header.first_seq);
+        unlisted.extend(files.extract_if(.., |file| !is_listed(file)));
+        leave_names(&mut scan, &unlisted);
         report_missing(layout, &files, listed, &mut scan);
     }
     let starts: Vec<u64> = files.iter().map(|file| file.header.first_seq).collect();
@@ -128,6 +131,7 @@ pub(crate) fn scan(disk: &dyn Disk, layout: &Layout) -> Result<Scan, OpenError> 
         let sure = head.as_ref().map_or(0, |head| head.next);
         read_segment(disk, file, end, sure, &mut scan)?;
     }
+    scan.part_with(unlisted);
     look_into_headless(disk, &mut scan)?;
     if let Some(head) = head {
         miss_newest(layout, &files, &head, &mut scan);
@@ -332,6 +336,19 @@ fn cut_off(path: &Path, len: u64, missing: Range<u64>, scan: &mut Scan) {
 }
 
 impl Scan {
+    /// A segment that no list names goes: unlinked when a record says that nothing of it is needed
+    /// any more. Without one it may have come from somewhere else, and be all that is left there.
+    fn part_with(&mut self, unlisted: Vec<SegmentFile>) {
+        for SegmentFile { path, len, header } in unlisted {
+            if self.retired.contains(&header.first_seq) {
+                self.leftovers.push(path);
+            } else {
+                let damage = Damage::found(DamageKind::Stray, &path, 0..len);
+                self.find(damage, Remedy::MoveAway);
+            }
+        }
+    }
+
     fn apply(&mut self, id: u32, at: usize, frame: &Frame<'_>) -> Result<(), ()> {
         let location = Location {
             segment: id,
@@ -339,6 +356,9 @@ impl Scan {
             len: u32::try_from(frame.len).map_err(drop)?,
         };
         let record = Record::decode(frame).map_err(drop)?;
+        if let Record::Retire(seqs) = &record {
+            self.retired.extend(seqs);
+        }
         let effects = effects(&mut self.index, frame.seq, location, &record).map_err(drop)?;
         for effect in effects {
             effect.apply(&mut self.index);

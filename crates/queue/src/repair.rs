@@ -1,6 +1,7 @@
 //! Carrying out what a scan found to be necessary: damaged bytes are set aside, a torn tail is
 //! cut, leftovers go. Each step may be cut short by a crash and is done again at the next opening.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -12,6 +13,7 @@ use crate::frame::{self, Kind};
 use crate::head::Head;
 use crate::recovery::{Finding, Remedy, Scan, io_error};
 use crate::report::{Damage, DamageKind, RecoveryReport};
+use crate::segment;
 
 /// Repairs the folder, and says what was found.
 pub(crate) fn repair(
@@ -28,14 +30,18 @@ pub(crate) fn repair(
         records: scan.records,
         damage: Vec::new(),
     };
+    let mut quarantine = Quarantine::new(disk, layout);
     for finding in scan.findings.drain(..) {
         let place = finding.damage.segment.clone();
-        let damage = remedy(disk, layout, finding, &scan.renames)
+        let damage = remedy(disk, &mut quarantine, finding, &scan.renames)
             .map_err(|source| io_error("set aside what is damaged in", &place, source))?;
         announce(&damage);
         report.damage.push(damage);
     }
-    rename_all(disk, &scan.renames)?;
+    quarantine
+        .sync()
+        .map_err(|source| io_error("sync", &layout.quarantine(), source))?;
+    rename_all(disk, &folder, &scan.renames)?;
     if !(scan.leftovers.is_empty() && report.damage.is_empty() && scan.renames.is_empty()) {
         disk.sync_folder(&folder)
             .map_err(|source| io_error("sync", &folder, source))?;
@@ -72,14 +78,28 @@ fn remember(disk: &dyn Disk, layout: &Layout, scan: &Scan, report: &RecoveryRepo
 }
 
 /// Two files may bear each other's names: all step aside before any takes its place.
-fn rename_all(disk: &dyn Disk, renames: &[(PathBuf, PathBuf)]) -> Result<(), OpenError> {
-    let aside = |from: &Path| from.with_extension("misnamed");
-    for (from, _) in renames {
-        disk.rename(from, &aside(from))
-            .map_err(|source| io_error("rename", from, source))?;
+fn rename_all(
+    disk: &dyn Disk,
+    folder: &Path,
+    renames: &[(PathBuf, PathBuf)],
+) -> Result<(), OpenError> {
+    if renames.is_empty() {
+        return Ok(());
     }
+    let names = disk
+        .list(folder)
+        .map_err(|source| io_error("list", folder, source))?;
+    let mut taken: BTreeSet<PathBuf> = names.iter().map(|name| folder.join(name)).collect();
+    let mut moves = Vec::with_capacity(renames.len());
     for (from, to) in renames {
-        disk.rename(&aside(from), to)
+        let aside = segment::aside(from, &taken);
+        disk.rename(from, &aside)
+            .map_err(|source| io_error("rename", from, source))?;
+        taken.insert(aside.clone());
+        moves.push((aside, to));
+    }
+    for (aside, to) in moves {
+        disk.rename(&aside, to)
             .map_err(|source| io_error("rename", to, source))?;
     }
     Ok(())
@@ -92,9 +112,82 @@ fn remove(disk: &dyn Disk, path: &Path) -> io::Result<()> {
     }
 }
 
+/// The folder in which damaged bytes are kept, listed once however many there are.
+struct Quarantine<'a> {
+    disk: &'a dyn Disk,
+    root: &'a Path,
+    folder: PathBuf,
+    /// What is in it, once that is known.
+    names: Option<BTreeSet<String>>,
+    /// Files were moved here, and that is not durable yet.
+    moved: bool,
+}
+
+impl<'a> Quarantine<'a> {
+    fn new(disk: &'a dyn Disk, layout: &'a Layout) -> Self {
+        Self {
+            disk,
+            root: layout.root(),
+            folder: layout.quarantine(),
+            names: None,
+            moved: false,
+        }
+    }
+
+    /// The names in the folder, which is made if it is not there.
+    fn names(&mut self) -> io::Result<&mut BTreeSet<String>> {
+        let names = if let Some(names) = self.names.take() {
+            names
+        } else {
+            self.disk.create_folder(&self.folder)?;
+            self.disk.sync_folder(self.root)?;
+            self.disk.list(&self.folder)?.into_iter().collect()
+        };
+        Ok(self.names.insert(names))
+    }
+
+    /// Moves a whole file here.
+    fn take(&mut self, file: &Path, stem: &str) -> io::Result<PathBuf> {
+        let names = self.names()?;
+        let name = (0..=names.len())
+            .map(|number| format!("{stem}-whole-{number}.bad"))
+            .find(|name| !names.contains(name))
+            .unwrap_or_else(|| stem.to_owned());
+        names.insert(name.clone());
+        let place = self.folder.join(name);
+        self.disk.rename(file, &place)?;
+        self.moved = true;
+        Ok(place)
+    }
+
+    /// Keeps bytes under a name. Says whether they were here already, and whether they are now.
+    fn keep(&mut self, name: &str, bytes: &[u8]) -> io::Result<(bool, bool)> {
+        if self.names()?.contains(name) {
+            return Ok((true, true));
+        }
+        match set_aside(self.disk, &self.folder, &self.folder.join(name), bytes) {
+            Ok(()) => {
+                self.names()?.insert(name.to_owned());
+                Ok((false, true))
+            }
+            // A full disk must not keep the bridge from starting, which alone can drain it.
+            Err(error) if is_full(&error) => Ok((false, false)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes durable that files were moved here.
+    fn sync(&self) -> io::Result<()> {
+        if self.moved {
+            self.disk.sync_folder(&self.folder)?;
+        }
+        Ok(())
+    }
+}
+
 fn remedy(
     disk: &dyn Disk,
-    layout: &Layout,
+    quarantine: &mut Quarantine<'_>,
     finding: Finding,
     renames: &[(PathBuf, PathBuf)],
 ) -> io::Result<Damage> {
@@ -102,9 +195,6 @@ fn remedy(
     if remedy == Remedy::None {
         return Ok(damage);
     }
-    let folder = layout.quarantine();
-    disk.create_folder(&folder)?;
-    disk.sync_folder(layout.root())?;
     // By the name that the segment will have: the next opening is to know it again.
     let moving = renames.iter().find(|(from, _)| *from == damage.segment);
     let stem = moving
@@ -112,33 +202,14 @@ fn remedy(
         .file_stem()
         .map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
     if remedy == Remedy::MoveAway {
-        let names = disk.list(&folder)?;
-        let free = (0..=names.len())
-            .map(|number| format!("{stem}-whole-{number}.bad"))
-            .find(|name| !names.contains(name))
-            .unwrap_or(stem);
-        let place = folder.join(free);
-        disk.rename(&damage.segment, &place)?;
-        disk.sync_folder(&folder)?;
-        damage.quarantine = Some(place);
+        damage.quarantine = Some(quarantine.take(&damage.segment, &stem)?);
         return Ok(damage);
     }
     let bytes = read_range(disk, &damage)?;
     let crc = crc32c::crc32c(&bytes);
     let name = format!("{stem}-{}-{}-{crc:08x}.bad", damage.offset, damage.bytes);
-    let place = folder.join(&name);
-    let kept = disk.list(&folder)?.contains(&name);
-    damage.known |= kept;
-    let kept = if kept {
-        true
-    } else {
-        match set_aside(disk, &folder, &place, &bytes) {
-            Ok(()) => true,
-            // A full disk must not keep the bridge from starting, which alone can drain it.
-            Err(error) if is_full(&error) => false,
-            Err(error) => return Err(error),
-        }
-    };
+    let (known, kept) = quarantine.keep(&name, &bytes)?;
+    damage.known |= known;
     if let Remedy::Fill { seq, salt } = remedy {
         let mut gap = Vec::with_capacity(bytes.len());
         let rest = bytes.get(frame::OVERHEAD..).unwrap_or_default();
@@ -156,7 +227,7 @@ fn remedy(
         file.cut(damage.offset)?;
         file.sync()?;
     }
-    damage.quarantine = kept.then_some(place);
+    damage.quarantine = kept.then(|| quarantine.folder.join(name));
     Ok(damage)
 }
 
@@ -202,6 +273,12 @@ fn announce(damage: &Damage) {
             event = "journal_repaired",
             damage = %damage,
             "the journal was damaged and nothing is lost; check the disk"
+        ),
+        DamageKind::Stray => error!(
+            event = "journal_stray_segment",
+            damage = %damage,
+            "a segment that this journal does not list is set aside; was it copied here from \
+             another data folder or from a backup?"
         ),
         _ => error!(
             event = "journal_damaged",

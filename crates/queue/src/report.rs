@@ -122,6 +122,9 @@ pub enum DamageKind {
     HeaderCopy,
     /// A segment that does not bear the name that its header says; read all the same.
     Misnamed,
+    /// A segment that the journal does not list, such as one of another folder or of an old backup.
+    /// Set aside, unread.
+    Stray,
     /// A segment that should be there. One of which nothing was needed any more is never missed:
     /// the journal says so before it unlinks it.
     Missing,
@@ -139,6 +142,7 @@ impl DamageKind {
             Self::Header => "damaged_header",
             Self::HeaderCopy => "damaged_header_copy",
             Self::Misnamed => "misnamed_segment",
+            Self::Stray => "stray_segment",
             Self::Missing => "missing_segment",
         }
     }
@@ -155,6 +159,7 @@ impl fmt::Display for DamageKind {
             Self::Header => "damaged header",
             Self::HeaderCopy => "damaged copy of a header",
             Self::Misnamed => "misnamed segment",
+            Self::Stray => "stray segment",
             Self::Missing => "missing segment",
         })
     }

@@ -1,7 +1,8 @@
 //! A file that takes space while there is some, so that a full disk can still be told what is
 //! done: it is given up for settles and moves, and taken again before the next message.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::disk::{Access, Disk};
@@ -15,7 +16,7 @@ pub(crate) struct Reserve {
 }
 
 impl Reserve {
-    /// Takes the space; on a full disk that is for later.
+    /// Takes the space; where that fails it is for later, and told then.
     pub(crate) fn new(disk: Arc<dyn Disk>, path: PathBuf, bytes: u64) -> Self {
         let mut reserve = Self {
             disk,
@@ -28,14 +29,14 @@ impl Reserve {
             .open(&reserve.path, Access::Read)
             .and_then(|file| file.len());
         reserve.held = there.is_ok_and(|len| len == bytes);
-        reserve.take();
+        let _ = reserve.take();
         reserve
     }
 
-    /// Whether the space is set aside, taking it if it is not.
-    pub(crate) fn take(&mut self) -> bool {
+    /// Has the space set aside, taking it if it is not.
+    pub(crate) fn take(&mut self) -> io::Result<()> {
         if self.is_held() {
-            return true;
+            return Ok(());
         }
         // A file of another length is of other options, or was not finished.
         let _ = self.disk.remove(&self.path);
@@ -47,12 +48,16 @@ impl Reserve {
         if !self.held {
             let _ = self.disk.remove(&self.path);
         }
-        self.held
+        taken
     }
 
     /// Whether the space is set aside.
     pub(crate) const fn is_held(&self) -> bool {
         self.held || self.bytes == 0
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Gives the space back to the file system.

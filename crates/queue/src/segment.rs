@@ -3,6 +3,7 @@
 //! The header stands twice, at offset 0 and at offset 4096, and frames begin at 8192: without the
 //! salt no frame can be told from noise, so one damaged page must not cost it.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::codec::Reader;
@@ -128,9 +129,30 @@ pub(crate) fn path(folder: &Path, first_seq: u64) -> PathBuf {
     folder.join(format!("{first_seq:016x}.log"))
 }
 
-/// The number in a segment's file name; `None` for a file that is no segment.
+/// What a segment's file ends in while it is being renamed, once or several times over.
+const IN_PASSAGE: &str = ".misnamed";
+
+/// The name of passage of the file at `path` that is none of `taken`.
+pub(crate) fn aside(path: &Path, taken: &BTreeSet<PathBuf>) -> PathBuf {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let mut name = stem.trim_end_matches(IN_PASSAGE).to_owned();
+    loop {
+        name.push_str(IN_PASSAGE);
+        let aside = path.with_file_name(&name);
+        if !taken.contains(&aside) {
+            return aside;
+        }
+    }
+}
+
+/// The number in a segment's file name, be it in passage; `None` for a file that is no segment.
 pub(crate) fn seq_of_name(name: &str) -> Option<u64> {
-    let digits = name.strip_suffix(".log")?;
+    let plain = name.trim_end_matches(IN_PASSAGE);
+    let digits = if plain.len() < name.len() {
+        plain
+    } else {
+        name.strip_suffix(".log")?
+    };
     (digits.len() == 16
         && digits
             .bytes()
@@ -183,6 +205,8 @@ mod tests {
         let path = path(Path::new("/j"), 0xabc);
         let name = path.file_name().unwrap().to_str().unwrap();
         assert_eq!(seq_of_name(name), Some(0xabc));
+        assert_eq!(seq_of_name("0000000000000abc.misnamed"), Some(0xabc));
+        assert_eq!(seq_of_name("0000000000000abc"), None);
         assert_eq!(seq_of_name("reserve"), None);
         assert_eq!(seq_of_name("00000000000000zz.log"), None);
     }

@@ -21,7 +21,7 @@ use crate::report::RecoveryReport;
 use crate::run::{Location, Seat};
 use crate::segment::VERSION;
 
-/// How often reading begins again when a bridge at work unlinks a segment meanwhile.
+/// How often reading begins again when a bridge at work unlinks or cuts a segment meanwhile.
 const ATTEMPTS: usize = 20;
 /// The views, in the order in which an entry goes through them.
 const VIEWS: [View; 3] = [View::Queue, View::Deferred, View::DeadLetters];
@@ -66,7 +66,7 @@ impl Snapshot {
         let found = loop {
             match scan(&*disk, &layout) {
                 Err(OpenError::Io { source, .. })
-                    if source.kind() == io::ErrorKind::NotFound && attempt < ATTEMPTS =>
+                    if is_of_change(source.kind()) && attempt < ATTEMPTS =>
                 {
                     attempt += 1;
                 }
@@ -265,6 +265,11 @@ impl Snapshot {
         let address = Address::of(&self.found.index, entry.location);
         error.into_store_error(&self.layout, entry.seq, address)
     }
+}
+
+/// Whether a file that was just there is gone or shorter.
+const fn is_of_change(kind: io::ErrorKind) -> bool {
+    matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof)
 }
 
 fn quarantine(disk: &dyn Disk, layout: &Layout) -> Result<Vec<QuarantineFile>, OpenError> {

@@ -13,6 +13,7 @@ mod missing;
 mod pipe;
 mod random;
 mod space;
+mod strays;
 mod sweep;
 
 use std::collections::BTreeMap;

@@ -11,14 +11,14 @@ use std::time::Instant;
 use bridge_core::StoreError;
 use tracing::error;
 
-use crate::active::{Active, Append, full};
+use crate::active::{Active, Append, error_at};
 use crate::answers::split;
 use crate::draft::Draft;
 use crate::fetch::Fetcher;
 use crate::head::Head;
 use crate::pipe::{Batch, Pipe, Settles};
 use crate::reserve::Reserve;
-use crate::shared::{Request, Shared};
+use crate::shared::{Change, Request, Shared};
 use crate::tidy::Tidying;
 
 /// A buffer that grew beyond this for one large message is not kept.
@@ -133,6 +133,7 @@ impl Writer {
             None => thread::park(),
         }
     }
+
     /// Takes from the front of the work what fits one batch; puts that may not go are answered.
     fn next_batch(&mut self) -> Vec<Request> {
         let options = &self.shared.options;
@@ -151,6 +152,13 @@ impl Writer {
         {
             let size = match request {
                 Request::Put(put) => put.message.message.size(),
+                // It writes the whole message again.
+                Request::Move {
+                    slot,
+                    seq,
+                    change: Change::Redrive(_),
+                    ..
+                } => state.index.size_of_dead_letter(*slot, *seq),
                 _ => 0,
             };
             if size > room && !batch.is_empty() {
@@ -177,10 +185,13 @@ impl Writer {
     /// Writes a batch with the settles that wait, and answers it.
     fn serve(&mut self, mut batch: Vec<Request>) {
         let settles = self.shared.lock().take_settles();
-        let full = full(&self.shared.layout);
-        if batch.iter().any(Request::takes_space) && !self.reserve.take() {
+        if batch.iter().any(Request::takes_space)
+            && let Err(error) = self.reserve.take()
+        {
+            let place = self.reserve.path();
+            let error = error_at(&self.shared.layout, place, "set aside space in", &error);
             let (refused, rest) = split(batch);
-            self.fail(refused, &full);
+            self.fail(refused, &error);
             batch = rest;
         }
         match self.write(batch, settles) {

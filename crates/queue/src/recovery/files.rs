@@ -12,7 +12,8 @@ use crate::head::Head;
 use crate::report::{Damage, DamageKind};
 use crate::segment::{self, BadHeader, FRAMES_AT, Header};
 
-/// Files beyond this are not segments of ours: the largest segment and the largest message.
+/// No segment of ours is larger than the largest segment and the largest message: what follows is
+/// not looked at.
 const MAX_FILE: u64 = (2 << 30) + (64 << 20);
 
 /// A file whose header could be read.
@@ -35,10 +36,7 @@ pub(super) fn open_all(
         .list(&folder)
         .map_err(|source| io_error("list", &folder, source))?;
     // A file that was being renamed when the power went still bears its name of passage.
-    let number = |name: &String| {
-        let plain = name.replace(".misnamed", ".log");
-        Some((segment::seq_of_name(&plain)?, folder.join(name)))
-    };
+    let number = |name: &String| Some((segment::seq_of_name(name)?, folder.join(name)));
     let mut named: Vec<(u64, PathBuf)> = entries.iter().filter_map(number).collect();
     named.sort_unstable();
     let older = named.len().saturating_sub(1);
@@ -113,20 +111,25 @@ pub(super) fn open_all(
 /// Two files of one header: a copy that someone made. The one of the right name counts.
 fn set_duplicates_aside(files: &mut Vec<SegmentFile>, scan: &mut Scan) {
     let mut seen = BTreeSet::new();
-    files.sort_by_key(|file| {
-        let misnamed = scan.renames.iter().any(|(from, _)| *from == file.path);
-        (file.header.first_seq, misnamed)
-    });
+    let misnamed: BTreeSet<&PathBuf> = scan.renames.iter().map(|(from, _)| from).collect();
+    files.sort_by_key(|file| (file.header.first_seq, misnamed.contains(&file.path)));
     let doubles = files.extract_if(.., |file| !seen.insert(file.header.first_seq));
     let doubles: Vec<SegmentFile> = doubles.collect();
+    leave_names(scan, &doubles);
     for double in doubles {
-        scan.renames.retain(|(from, _)| *from != double.path);
-        scan.findings.retain(|finding| {
-            finding.damage.kind != DamageKind::Misnamed || finding.damage.segment != double.path
-        });
         let damage = Damage::found(DamageKind::Misnamed, &double.path, 0..double.len);
         scan.find(damage, Remedy::MoveAway);
     }
+}
+
+/// Forgets that `files`, which do not stay, bear wrong names.
+pub(super) fn leave_names(scan: &mut Scan, files: &[SegmentFile]) {
+    let paths: BTreeSet<&PathBuf> = files.iter().map(|file| &file.path).collect();
+    scan.renames.retain(|(from, _)| !paths.contains(from));
+    scan.findings.retain(|finding| {
+        let damage = &finding.damage;
+        damage.kind != DamageKind::Misnamed || !paths.contains(&damage.segment)
+    });
 }
 
 /// Whether a file of `len` bytes may be what a crash leaves of the creation of a segment: it is
@@ -146,7 +149,7 @@ fn has_list(head: &[u8], header: &Header) -> bool {
 fn read_head(disk: &dyn Disk, path: &Path, older: usize) -> Result<(u64, Vec<u8>), OpenError> {
     let read = || -> io::Result<(u64, Vec<u8>)> {
         let file = disk.open(path, Access::Read)?;
-        let len = file.len()?;
+        let len = file.len()?.min(MAX_FILE);
         let wanted = usize::try_from(len).unwrap_or(usize::MAX);
         let mut head = vec![0; wanted.min(FRAMES_AT + frame::OVERHEAD + 4 + 16 * older)];
         file.read_at(&mut head, 0)?;
