@@ -47,6 +47,9 @@ pub struct BindingInfo {
     pub queue: ViewInfo,
     /// Deferred.
     pub deferred: ViewInfo,
+    /// When the one of its deferred messages was refused that was refused first: from then on its
+    /// window counts.
+    pub first_refusal: Option<Timestamp>,
     /// Its dead letters.
     pub dead_letters: ViewInfo,
 }

@@ -108,6 +108,7 @@ impl Snapshot {
                     binding: key.clone(),
                     queue,
                     deferred,
+                    first_refusal: self.first_refusal(&mut fetcher, slot),
                     dead_letters,
                 }
             })
@@ -228,6 +229,22 @@ impl Snapshot {
             fetcher.frame(address, received_in).ok()
         });
         received.min()
+    }
+
+    /// When the first of a binding's deferred messages was refused; those of which that cannot be
+    /// read are left out.
+    fn first_refusal(&self, fetcher: &mut Fetcher, slot: SlotId) -> Option<Timestamp> {
+        let index = &self.found.index;
+        let name = index.name(slot);
+        let page = index.page(slot, View::Deferred, 0, usize::MAX, u64::MAX);
+        let refused = page.iter().filter_map(|(_, info)| {
+            let address = Address::of(index, (*info)?)?;
+            match fetcher.frame(address, |frame| info_in(frame, &name)) {
+                Ok(Info::Deferred(info)) => Some(info.first_refusal),
+                Ok(Info::Dead(_)) | Err(_) => None,
+            }
+        });
+        refused.min()
     }
 
     fn fetch(

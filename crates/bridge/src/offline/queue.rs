@@ -48,6 +48,7 @@ fn render(snapshot: &Snapshot, now: Timestamp) -> String {
         Column::Right("bytes"),
         Column::Right("oldest"),
         Column::Right("deferred"),
+        Column::Right("for"),
         Column::Right("dead letters"),
     ];
     let rows: Vec<Vec<String>> = bindings.iter().map(|info| row(info, now)).collect();
@@ -56,13 +57,16 @@ fn render(snapshot: &Snapshot, now: Timestamp) -> String {
 }
 
 fn row(info: &BindingInfo, now: Timestamp) -> Vec<String> {
-    let oldest = info.queue.oldest.map(|oldest| now.since(oldest));
+    let age = |since: Option<Timestamp>| {
+        since.map_or_else(|| "-".to_owned(), |since| show::age(now.since(since)))
+    };
     vec![
         info.binding.to_string(),
         info.queue.quantity.entries.to_string(),
         show::size(info.queue.quantity.bytes),
-        oldest.map_or_else(|| "-".to_owned(), show::age),
+        age(info.queue.oldest),
         info.deferred.quantity.entries.to_string(),
+        age(info.first_refusal),
         info.dead_letters.quantity.entries.to_string(),
     ]
 }
@@ -77,6 +81,14 @@ fn to_json(snapshot: &Snapshot, now: Timestamp) -> Value {
             "oldest_age_seconds": oldest.map(|oldest| now.since(oldest).as_secs()),
         })
     };
+    let deferred = |info: &BindingInfo| {
+        let mut value = view(&info.deferred);
+        if let Value::Object(fields) = &mut value {
+            let first = info.first_refusal.map(|at| at.to_string());
+            fields.insert("first_refusal".to_owned(), json!(first));
+        }
+        value
+    };
     let bindings: Vec<Value> = snapshot
         .inspection()
         .bindings
@@ -86,7 +98,7 @@ fn to_json(snapshot: &Snapshot, now: Timestamp) -> Value {
                 "route": info.binding.route.as_str(),
                 "binding": info.binding.binding.as_str(),
                 "queue": view(&info.queue),
-                "deferred": view(&info.deferred),
+                "deferred": deferred(info),
                 "dead_letters": view(&info.dead_letters),
             })
         })
