@@ -157,7 +157,7 @@ async fn a_source_that_sends_more_than_it_may_is_held_back_and_all_crosses() {
     for received in destination.broker.publishes() {
         tally.record(&received.publish);
     }
-    assert_eq!(tally.missing(u64::from(MESSAGES)), []);
+    assert_eq!(tally.missing(u64::from(MESSAGES)), [0_u64; 0]);
     assert_eq!((tally.duplicates(), tally.out_of_order()), (0, 0));
     let peak = peak_memory(&bridge);
     assert!(peak < 220, "{peak} MiB for {MESSAGES} messages of 1 MiB");

@@ -120,6 +120,29 @@ pub(crate) async fn ledger(bridge: &BridgeProcess) -> Ledger {
     Ledger::of(&bridge.metrics().await, "all", "out")
 }
 
+/// What `bridge` answers with `--json` about the data folder, with or without a bridge at work in it.
+pub(crate) async fn asked(installation: &Installation, command: &str) -> serde_json::Value {
+    let output = said(installation, &format!("{command} --json")).await;
+    serde_json::from_str(&output).unwrap_or_else(|error| panic!("{error}: {output}"))
+}
+
+/// What `bridge` prints of the data folder, which stands for `DATA` in the command.
+pub(crate) async fn said(installation: &Installation, command: &str) -> String {
+    let folder = installation.data_dir();
+    let args = command.split(' ').map(|word| match word {
+        "DATA" => folder.as_os_str().to_owned(),
+        word => word.into(),
+    });
+    let mut program = std::process::Command::new(BRIDGE);
+    program.args(args);
+    // The brokers of the test go on meanwhile.
+    let output = tokio::task::spawn_blocking(move || program.output());
+    let output = output.await.unwrap().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{command}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
 /// A counter or gauge of one session, over both of its connections.
 pub(crate) async fn of_session(bridge: &BridgeProcess, name: &str, session: &str) -> u64 {
     let metrics = bridge.metrics().await;

@@ -3,81 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bridge_testkit::{
-    Behaviour, BridgeConfig, BridgeProcess, Installation, Metrics, Mosquitto, Property, Proxy,
-    Publish, ReceivedPublish, Reply, ScriptedBroker, wait_for, wait_until,
-};
+use bridge_testkit::{Behaviour, Property, Publish, ReceivedPublish, Reply, wait_for, wait_until};
 
-use crate::setup::{BRIDGE, PATIENCE, of_session, publish, until, until_drained, until_queued};
-
-/// A bridge from a Mosquitto to a scripted destination, with a line between that can be cut.
-struct Judged {
-    source: Mosquitto,
-    destination: ScriptedBroker,
-    line: Proxy,
-    _installation: Installation,
-    bridge: BridgeProcess,
-}
-
-impl Judged {
-    async fn start(
-        behaviour: Behaviour,
-        config: impl FnOnce(BridgeConfig) -> BridgeConfig,
-    ) -> Self {
-        let source = Mosquitto::start().await;
-        let destination = ScriptedBroker::behaving(behaviour).await;
-        let line = Proxy::start(destination.port()).await;
-        let config = config(BridgeConfig::between(source.url(), line.url()));
-        let installation = Installation::new(&config);
-        let process = installation.bridge(BRIDGE).ready_path("/readyz?level=full");
-        let bridge = process.start().await;
-        Self {
-            source,
-            destination,
-            line,
-            _installation: installation,
-            bridge,
-        }
-    }
-
-    /// Publishes `topics` while the line is down, so that all of them are queued.
-    async fn publish_to_the_queue(&mut self, topics: &[&str]) {
-        self.line.refuse().await;
-        self.line.cut(bridge_testkit::Cut::Reset);
-        wait_for("the line is down", PATIENCE, async || {
-            let connected = of_session(&self.bridge, "bridge_mqtt_session_connected", "cloud");
-            (connected.await == 0).then_some(())
-        })
-        .await;
-        self.publish(topics).await;
-        until_queued(&self.bridge, topics.len() as u64).await;
-    }
-
-    async fn publish(&self, topics: &[&str]) {
-        let messages = topics.iter().map(|topic| Publish::new(*topic, "x"));
-        publish(self.source.port(), messages).await;
-    }
-
-    fn arrived(&self) -> Vec<String> {
-        let arrived = self.destination.publishes().into_iter();
-        arrived.map(|received| received.publish.topic).collect()
-    }
-
-    async fn dead_lettered(&self, reason: &str) -> Option<u64> {
-        let metrics: Metrics = self.bridge.metrics().await;
-        metrics.whole("bridge_queue_dead_lettered_total", &[("reason", reason)])
-    }
-}
-
-fn refusing(topic: &'static str, code: u8) -> Behaviour {
-    Behaviour::new().reply(move |received: &ReceivedPublish| {
-        if received.publish.topic == topic {
-            Reply::Code(code)
-        } else {
-            Reply::Accept
-        }
-    })
-}
+use crate::judged::{Judged, refusing};
+use crate::setup::{PATIENCE, of_session, publish, until, until_drained, until_queued};
 
 #[tokio::test]
 async fn i02_a_refused_message_in_the_queue_costs_one_message_and_no_connection() {
@@ -325,36 +254,4 @@ async fn direct_hold_leaves_with_the_source_what_the_destination_does_not_take_i
     })
     .await;
     assert_eq!(judged.arrived(), ["before", "during"]);
-}
-
-#[tokio::test]
-async fn case_13_a_destination_that_refuses_by_closing_is_found_out_and_the_rest_flows() {
-    for protocol in ["3.1.1", "5"] {
-        let closing = Behaviour::new().reply(|received: &ReceivedPublish| {
-            if received.publish.topic == "bad" {
-                Reply::Close
-            } else {
-                Reply::Accept
-            }
-        });
-        let judged = Judged::start(closing, |config| {
-            config.cloud(format!("protocol: \"{protocol}\""))
-        })
-        .await;
-        judged
-            .publish(&["a", "bad", "b", "c", "bad", "d", "e", "f"])
-            .await;
-        let ledger = until(&judged.bridge, "the rest flows", |ledger| {
-            (ledger.delivered, ledger.deferred) == (6, 2)
-        })
-        .await;
-        assert_eq!(ledger.dead_letters, 0, "{ledger}");
-        let connections = judged.destination.connections();
-        judged.publish(&["bad", "g"]).await;
-        until(&judged.bridge, "what comes later lines up", |ledger| {
-            (ledger.delivered, ledger.deferred) == (7, 3)
-        })
-        .await;
-        assert_eq!(judged.destination.connections(), connections, "{protocol}");
-    }
 }
