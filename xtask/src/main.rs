@@ -4,6 +4,7 @@ mod bench;
 mod ci;
 mod crossing;
 mod setup;
+mod soak;
 mod step;
 
 use std::process::ExitCode;
@@ -31,6 +32,8 @@ enum Chore {
     Crossing(crossing::CrossingArgs),
     /// Kill the bridge again and again while messages cross
     Crash(crossing::CrashArgs),
+    /// Let everything go wrong at once, for long, and see that the ledger balances
+    Soak(soak::SoakArgs),
     /// Install what the tests need: mosquitto, and where they can be had, `RabbitMQ` and NATS
     Setup,
 }
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
         Chore::Bench(args) => bench::run(&args),
         Chore::Crossing(args) => crossing::run(&args),
         Chore::Crash(args) => crossing::crash(&args),
+        Chore::Soak(args) => soak::run(&args),
         Chore::Setup => setup::run(),
     };
     match done {

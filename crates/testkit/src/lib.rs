@@ -31,6 +31,7 @@ pub mod store_conformance;
 
 mod acceptor;
 mod certificates;
+mod chance;
 mod client;
 mod collector;
 mod crossing;
@@ -57,6 +58,7 @@ mod wait;
 mod websocket_front;
 
 pub use certificates::{Authority, Identity};
+pub use chance::Chance;
 pub use client::{ClientOptions, PublishReport, RawClient};
 pub use codec::{
     Ack, AckKind, ConnAck, Connect, Disconnect, Packet, Property, Protocol, Publish, SubAck,
@@ -72,7 +74,7 @@ pub use ledger::Ledger;
 pub use memory_store::MemoryStore;
 pub use mosquitto::{Mosquitto, MosquittoBuilder, require_mosquitto};
 pub use nats::Nats;
-pub use numbered::{Tally, numbered};
+pub use numbered::{Tally, number_of, numbered};
 pub use port::PortLease;
 pub use process::{BridgeProcess, BridgeProcessBuilder, Metrics, Sample};
 pub use proxy::{Cut, Proxy};

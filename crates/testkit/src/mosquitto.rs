@@ -49,11 +49,18 @@ pub struct MosquittoBuilder {
     max_queued_messages: u32,
     max_inflight_messages: Option<u16>,
     message_size_limit: Option<u32>,
+    terse: bool,
     lines: Vec<String>,
     listeners: Vec<Kind>,
 }
 
 impl MosquittoBuilder {
+    /// Logs no single packets: for runs that last.
+    pub fn terse(mut self) -> Self {
+        self.terse = true;
+        self
+    }
+
     /// Whether sessions, queued and retained messages outlive [`Mosquitto::stop`]. What had not
     /// been saved by then is lost at a [`Mosquitto::kill`]; `autosave_interval` says how much.
     pub fn persistence(mut self, persistence: bool) -> Self {
@@ -164,12 +171,17 @@ impl MosquittoBuilder {
              allow_anonymous {}\n\
              set_tcp_nodelay true\n\
              log_dest stderr\n\
-             log_type all\n\
+             {}\n\
              log_timestamp_format %Y-%m-%dT%H:%M:%S\n\
              max_queued_messages {}\n\
              persistence {}\n\
              persistence_location {folder}/\n",
             self.users.is_empty(),
+            if self.terse {
+                "log_type error\nlog_type warning\nlog_type notice\nlog_type information"
+            } else {
+                "log_type all"
+            },
             self.max_queued_messages,
             self.persistence,
         );
@@ -218,6 +230,7 @@ impl Mosquitto {
             max_queued_messages: 1_000_000,
             max_inflight_messages: None,
             message_size_limit: None,
+            terse: false,
             lines: Vec::new(),
             listeners: Vec::new(),
         }

@@ -99,7 +99,7 @@ impl Tally {
 }
 
 /// The number of a payload, when the payload is what is sent with that number.
-fn number_of(bytes: &Bytes) -> Option<u64> {
+pub fn number_of(bytes: &Bytes) -> Option<u64> {
     let digits = str::from_utf8(bytes.get(..DIGITS)?).ok()?;
     let number = digits.parse().ok()?;
     (payload(number, bytes.len()) == bytes).then_some(number)

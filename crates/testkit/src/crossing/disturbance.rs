@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{Disturbance, Loss, PATIENCE, Stage};
+use crate::chance::Chance;
 use crate::process::{BridgeProcess, Metrics};
 use crate::proxy::Cut;
 use crate::wait::wait_for;
@@ -78,7 +79,7 @@ impl Stage {
     /// Each round waits for an arrival by chance, cuts the line in every second one, and kills by
     /// chance a little later; every third start is killed as well.
     async fn kill_bridge(&mut self, rounds: u32, seed: u64, loss: &mut Loss) {
-        let mut chance = Chance(seed);
+        let mut chance = Chance::new(seed);
         let step = self.messages / u64::from(rounds + 1);
         for round in 0..rounds {
             self.arrived(step * u64::from(round) + chance.below(step))
@@ -130,18 +131,4 @@ async fn scraped(bridge: &mut BridgeProcess) -> Metrics {
         Metrics::parse(&answer.body).ok()
     })
     .await
-}
-
-/// Numbers by chance that come again with the same seed (splitmix64).
-struct Chance(u64);
-
-impl Chance {
-    /// A number below `bound`, which is not 0.
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (mixed ^ (mixed >> 31)) % bound.max(1)
-    }
 }
