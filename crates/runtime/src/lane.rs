@@ -149,12 +149,15 @@ impl Lane {
     pub(crate) fn standing(&self) -> Standing {
         let state = self.lock();
         let unburied = state.unburied.len();
+        // A dead letter that the store has just failed on is held like one that has no room.
+        let parcels = state.held.iter().chain(state.failed.values());
+        let failed = parcels.filter(|parcel| parcel.is_dead_letter()).count();
         let waiting = state.inbox.len() + state.held.len() + state.outstanding + state.failed.len();
         Standing {
             phase: state.shown.phase,
             head_failed: state.shown.head_failed,
             open: (waiting + unburied) as u64 + state.shown.taken,
-            unburied: unburied as u64 + state.shown.unburied,
+            unburied: (unburied + failed) as u64 + state.shown.unburied,
             counted: state.shown.counted,
         }
     }

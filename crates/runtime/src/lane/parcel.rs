@@ -37,6 +37,10 @@ pub(crate) struct Placed {
 }
 
 impl Parcel {
+    pub(super) const fn is_dead_letter(&self) -> bool {
+        matches!(self.placement, Placement::DeadLetter(_))
+    }
+
     pub(super) fn queue(job: Job) -> Self {
         Self {
             job,
