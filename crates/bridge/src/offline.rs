@@ -9,7 +9,7 @@ mod show;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use bridge_queue::{Holder, Snapshot};
+use bridge_queue::{Holder, OpenError, Snapshot};
 use clap::Args;
 
 use crate::cli;
@@ -20,7 +20,7 @@ pub(crate) use queue::{QueueCommand, run as queue};
 
 /// The answer is bad news: something is damaged, or what was asked for is not there.
 const EXIT_BAD: u8 = 1;
-/// There is no answer: the folder could not be looked into.
+/// There is no answer: the folder could not be looked into, or the answer not be written.
 const EXIT_CANNOT_LOOK: u8 = 2;
 
 /// What every command that looks into a folder takes.
@@ -34,19 +34,39 @@ pub(crate) struct Where {
     json: bool,
 }
 
-/// Hands a snapshot of the folder to `answer`; says why when there is none.
+/// Hands a snapshot of the folder to `answer`; says why when there is none, or no answer.
 fn looking_into(
     folder: &Path,
     answer: impl FnOnce(Snapshot) -> anyhow::Result<ExitCode>,
 ) -> anyhow::Result<ExitCode> {
-    match Snapshot::of(folder) {
-        Ok(snapshot) => answer(snapshot),
-        Err(error) => {
-            let error = anyhow::Error::from(error);
-            let label = cli::paint_stderr().red("error:");
-            cli::eprint(&format!("{label} {}\n", show::text(&format!("{error:#}"))))?;
-            Ok(ExitCode::from(EXIT_CANNOT_LOOK))
+    let answered = Snapshot::of(folder)
+        .map_err(anyhow::Error::from)
+        .and_then(answer);
+    answered.or_else(|error| {
+        let label = cli::paint_stderr().red("error:");
+        let mut text = format!("{label} {}\n", show::text(&format!("{error:#}")));
+        if is_not_there(&error) {
+            text.push_str("help: a data folder is asked for, `data_dir` in the configuration\n");
         }
+        cli::eprint(&text)?;
+        Ok(ExitCode::from(EXIT_CANNOT_LOOK))
+    })
+}
+
+fn is_not_there(error: &anyhow::Error) -> bool {
+    use std::io::ErrorKind::{NotADirectory, NotFound};
+    matches!(
+        error.downcast_ref(),
+        Some(OpenError::Io { source, .. }) if matches!(source.kind(), NotFound | NotADirectory)
+    )
+}
+
+/// A line for where an answer may lack what is damaged.
+fn damage_line(snapshot: &Snapshot) -> &'static str {
+    if snapshot.report().is_clean() {
+        ""
+    } else {
+        "the journal is damaged, and something may be missing here: see `bridge journal verify`\n"
     }
 }
 

@@ -118,17 +118,30 @@ impl Snapshot {
             })
             .collect();
         bindings.sort_by(|a, b| a.binding.cmp(&b.binding));
-        let damage = self.found.findings.iter();
         Inspection {
             segments: segments.collect(),
             bindings,
-            report: RecoveryReport {
-                segments: index.segments.iter().len(),
-                records: self.found.records,
-                damage: damage.map(|finding| finding.damage.clone()).collect(),
-            },
+            report: self.report(),
             quarantine: self.quarantine.clone(),
         }
+    }
+
+    /// What was read, and what is damaged: cheaper than all of [`Self::inspection`].
+    pub fn report(&self) -> RecoveryReport {
+        let damage = self.found.findings.iter();
+        RecoveryReport {
+            segments: self.found.index.segments.iter().len(),
+            records: self.found.records,
+            damage: damage.map(|finding| finding.damage.clone()).collect(),
+        }
+    }
+
+    /// The bindings that the journal knows, by name, whether or not anything waits at them.
+    pub fn bindings(&self) -> Vec<BindingKey> {
+        let keys = self.found.index.keys();
+        let mut keys: Vec<BindingKey> = keys.map(|(_, key)| key.clone()).collect();
+        keys.sort_unstable();
+        keys
     }
 
     /// The entries of one view, in their order.
@@ -149,12 +162,34 @@ impl Snapshot {
         match self.fetch(slot, view, entry, info) {
             Ok(seated) => Some(seated),
             Err(FetchError::Gone) => None,
-            Err(error) => Some(Seated {
-                seq,
-                message: Err(self.store_error(error, entry)),
-                deferred: None,
-                dead_letter: None,
-            }),
+            Err(error) => Some(self.unreadable(error, entry)),
+        }
+    }
+
+    /// Reads the entries of one view, in their order, and hands each to `visit`: `None` for one
+    /// that a bridge at work has moved meanwhile. No more than one is in memory at a time.
+    pub fn visit(
+        &mut self,
+        binding: &BindingKey,
+        view: View,
+        mut visit: impl FnMut(Seq, Option<Seated>),
+    ) {
+        let Some(slot) = self.found.index.slot_of(binding) else {
+            return;
+        };
+        let page = self.found.index.page(slot, view, 0, usize::MAX, u64::MAX);
+        for (number, (entry, info)) in page.iter().enumerate() {
+            if let Some(address) = Address::of(&self.found.index, entry.location) {
+                let rest = page.iter().skip(number + 1);
+                self.fetcher
+                    .read_ahead(address, rest.map(|(entry, _)| entry.location));
+            }
+            let seated = match self.fetch(slot, view, *entry, *info) {
+                Ok(seated) => Some(seated),
+                Err(FetchError::Gone) => None,
+                Err(error) => Some(self.unreadable(error, *entry)),
+            };
+            visit(Seq::new(entry.seq), seated);
         }
     }
 
@@ -166,32 +201,20 @@ impl Snapshot {
             unreadable: Vec::new(),
             moved: 0,
         };
-        let keys: Vec<(SlotId, BindingKey)> = self
-            .found
-            .index
-            .keys()
-            .map(|(slot, key)| (slot, key.clone()))
-            .collect();
-        for (slot, binding) in keys {
+        for binding in self.bindings() {
             for view in VIEWS {
-                let page = self.found.index.page(slot, view, 0, usize::MAX, u64::MAX);
-                for (number, (entry, info)) in page.iter().enumerate() {
-                    if let Some(address) = Address::of(&self.found.index, entry.location) {
-                        let rest = page.iter().skip(number + 1);
-                        self.fetcher
-                            .read_ahead(address, rest.map(|(entry, _)| entry.location));
-                    }
-                    match self.fetch(slot, view, *entry, *info) {
-                        Ok(_) => verification.sound += 1,
-                        Err(FetchError::Gone) => verification.moved += 1,
-                        Err(error) => verification.unreadable.push(Unreadable {
+                self.visit(&binding, view, |seq, seated| {
+                    match seated.map(|seated| seated.message) {
+                        Some(Ok(_)) => verification.sound += 1,
+                        None => verification.moved += 1,
+                        Some(Err(error)) => verification.unreadable.push(Unreadable {
                             binding: binding.clone(),
                             view,
-                            seq: Seq::new(entry.seq),
-                            error: self.store_error(error, *entry),
+                            seq,
+                            error,
                         }),
                     }
-                }
+                });
             }
         }
         verification
@@ -278,9 +301,14 @@ impl Snapshot {
         })
     }
 
-    fn store_error(&self, error: FetchError, entry: Seat) -> bridge_core::StoreError {
+    fn unreadable(&self, error: FetchError, entry: Seat) -> Seated {
         let address = Address::of(&self.found.index, entry.location);
-        error.into_store_error(&self.layout, entry.seq, address)
+        Seated {
+            seq: Seq::new(entry.seq),
+            message: Err(error.into_store_error(&self.layout, entry.seq, address)),
+            deferred: None,
+            dead_letter: None,
+        }
     }
 }
 

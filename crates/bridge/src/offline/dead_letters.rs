@@ -1,5 +1,6 @@
 //! `bridge dead-letters`: what was given up on, and why.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
@@ -18,7 +19,7 @@ use serde_json::{Value, json};
 
 use super::journal::EXIT_HELP;
 use super::show::{self, Column};
-use super::{EXIT_BAD, Where, holder_json, holder_line, looking_into};
+use super::{EXIT_BAD, Where, damage_line, holder_json, holder_line, looking_into};
 use crate::cli;
 
 const SHOW_HELP: &str = "Exit status: 0 when it is there, 1 when there is no such dead letter, \
@@ -106,9 +107,9 @@ struct Found {
     binding: BindingKey,
 }
 
-/// What a list came to.
-struct Listed {
-    letters: Vec<Letter>,
+/// What a list came to, with each letter as it is shown.
+struct Listed<T> {
+    letters: Vec<T>,
     total: usize,
     unreadable: usize,
 }
@@ -121,10 +122,11 @@ pub(crate) fn run(command: DeadLettersCommand) -> anyhow::Result<ExitCode> {
             filter,
             limit,
         } => looking_into(&place.folder, |mut snapshot| {
-            let listed = list(&mut snapshot, &filter, limit);
             if place.json {
+                let listed = list(&mut snapshot, &filter, limit, summary_json);
                 cli::print(&show::json(&list_json(&snapshot, &listed)))
             } else {
+                let listed = list(&mut snapshot, &filter, limit, row);
                 cli::print(&render_list(&snapshot, &listed))
             }
         }),
@@ -155,67 +157,68 @@ pub(crate) fn run(command: DeadLettersCommand) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn list(snapshot: &mut Snapshot, filter: &Filter, limit: usize) -> Listed {
-    let mut unreadable = 0;
-    let mut found = Vec::new();
-    let bindings = snapshot.inspection().bindings;
-    let keys = bindings.into_iter().map(|info| info.binding);
-    for binding in keys.filter(|key| filter.takes_binding(key)) {
-        for seq in snapshot.entries(&binding, View::DeadLetters) {
-            match letter(snapshot, &binding, seq) {
-                Some(Ok(letter)) if filter.takes(&letter) => found.push(Found {
-                    given_up: letter.info.last_refusal,
-                    seq,
-                    binding: binding.clone(),
-                }),
+/// The newest `limit` dead letters. Of the others no more is in memory than one at a time, and of
+/// those no more than `show` makes of each.
+fn list<T>(
+    snapshot: &mut Snapshot,
+    filter: &Filter,
+    limit: usize,
+    show: impl Fn(&Letter) -> T,
+) -> Listed<T> {
+    let (mut total, mut unreadable) = (0, 0);
+    let mut newest = BTreeSet::new();
+    let mut bindings = snapshot.bindings();
+    bindings.retain(|key| filter.takes_binding(key));
+    for binding in &bindings {
+        snapshot.visit(binding, View::DeadLetters, |seq, seated| {
+            match seated.map(|seated| Letter::of(binding, seated)) {
+                Some(Ok(letter)) if filter.takes(&letter) => {
+                    total += 1;
+                    newest.insert(Found {
+                        given_up: letter.info.last_refusal,
+                        seq,
+                        binding: letter.binding,
+                    });
+                    if newest.len() > limit {
+                        newest.pop_first();
+                    }
+                }
                 Some(Err(())) => unreadable += 1,
                 _ => {}
             }
-        }
+        });
     }
-    let total = found.len();
-    found.sort_unstable_by(|a, b| b.cmp(a));
-    found.truncate(limit);
-    let letters = found
-        .into_iter()
-        .filter_map(|found| letter(snapshot, &found.binding, found.seq)?.ok())
-        .collect();
+    let letters = newest.into_iter().rev().filter_map(|found| {
+        let seated = snapshot.read(&found.binding, found.seq)?;
+        Some(show(&Letter::of(&found.binding, seated).ok()?))
+    });
     Listed {
-        letters,
+        letters: letters.collect(),
         total,
         unreadable,
     }
 }
 
-/// The dead letter, `Err` when it cannot be read, `None` when it is gone.
-fn letter(snapshot: &mut Snapshot, binding: &BindingKey, seq: Seq) -> Option<Result<Letter, ()>> {
-    let Seated {
-        message,
-        dead_letter,
-        ..
-    } = snapshot.read(binding, seq)?;
-    let (Ok(stored), Some(info)) = (message, dead_letter) else {
-        return Some(Err(()));
-    };
-    Some(Ok(Letter {
-        binding: binding.clone(),
-        stored,
-        info,
-    }))
+impl Letter {
+    /// `Err` for one that cannot be read.
+    fn of(binding: &BindingKey, seated: Seated) -> Result<Self, ()> {
+        let stored = seated.message.map_err(drop)?;
+        Ok(Self {
+            binding: binding.clone(),
+            stored,
+            info: seated.dead_letter.ok_or(())?,
+        })
+    }
 }
 
 /// The dead letters of one message: it may be one at several bindings.
 fn with_id(snapshot: &mut Snapshot, id: MessageId) -> Vec<Letter> {
     let mut letters = Vec::new();
-    let bindings = snapshot.inspection().bindings;
-    for binding in bindings.into_iter().map(|info| info.binding) {
-        for seq in snapshot.entries(&binding, View::DeadLetters) {
-            if let Some(Ok(letter)) = letter(snapshot, &binding, seq)
-                && letter.stored.id == id
-            {
-                letters.push(letter);
-            }
-        }
+    for binding in snapshot.bindings() {
+        snapshot.visit(&binding, View::DeadLetters, |_, seated| {
+            let letter = seated.map(|seated| Letter::of(&binding, seated));
+            letters.extend(letter.and_then(Result::ok).filter(|it| it.stored.id == id));
+        });
     }
     letters
 }
@@ -229,7 +232,20 @@ fn not_there(folder: &Path, id: MessageId) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(EXIT_BAD))
 }
 
-fn render_list(snapshot: &Snapshot, listed: &Listed) -> String {
+/// One line of a list.
+fn row(letter: &Letter) -> Vec<String> {
+    vec![
+        letter.stored.id.to_string(),
+        letter.info.last_refusal.to_string(),
+        letter.binding.to_string(),
+        letter.info.reason.to_string(),
+        letter.info.attempts.to_string(),
+        show::size(letter.stored.message.size()),
+        show::text(letter.stored.message.topic.as_str()),
+    ]
+}
+
+fn render_list(snapshot: &Snapshot, listed: &Listed<Vec<String>>) -> String {
     let mut out = holder_line(snapshot.holder());
     let Listed {
         letters,
@@ -239,20 +255,6 @@ fn render_list(snapshot: &Snapshot, listed: &Listed) -> String {
     if letters.is_empty() && *total == 0 {
         out.push_str("no dead letters\n");
     } else {
-        let rows: Vec<Vec<String>> = letters
-            .iter()
-            .map(|letter| {
-                vec![
-                    letter.stored.id.to_string(),
-                    letter.info.last_refusal.to_string(),
-                    letter.binding.to_string(),
-                    letter.info.reason.to_string(),
-                    letter.info.attempts.to_string(),
-                    show::size(letter.stored.message.size()),
-                    show::text(letter.stored.message.topic.as_str()),
-                ]
-            })
-            .collect();
         let columns = [
             Column::Left("id"),
             Column::Left("given up"),
@@ -262,7 +264,7 @@ fn render_list(snapshot: &Snapshot, listed: &Listed) -> String {
             Column::Right("size"),
             Column::Left("topic"),
         ];
-        out.push_str(&show::table(&columns, &rows));
+        out.push_str(&show::table(&columns, letters));
     }
     if *total > letters.len() {
         // Writing into a String cannot fail.
@@ -274,6 +276,7 @@ fn render_list(snapshot: &Snapshot, listed: &Listed) -> String {
             "{unreadable} cannot be read: see `bridge journal verify`"
         );
     }
+    out.push_str(damage_line(snapshot));
     out
 }
 
@@ -348,13 +351,13 @@ fn render_whole(letters: &[Letter], hex: bool) -> String {
     out
 }
 
-fn list_json(snapshot: &Snapshot, listed: &Listed) -> Value {
-    let letters: Vec<Value> = listed.letters.iter().map(summary_json).collect();
+fn list_json(snapshot: &Snapshot, listed: &Listed<Value>) -> Value {
     json!({
         "bridge": holder_json(snapshot.holder()),
+        "undamaged": snapshot.report().is_clean(),
         "total": listed.total,
         "unreadable": listed.unreadable,
-        "dead_letters": letters,
+        "dead_letters": listed.letters,
     })
 }
 

@@ -8,7 +8,7 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 
 use super::show::{self, Column};
-use super::{Where, holder_json, holder_line, looking_into};
+use super::{Where, damage_line, holder_json, holder_line, looking_into};
 use crate::cli;
 
 /// What `bridge queue` takes.
@@ -40,6 +40,7 @@ fn render(snapshot: &Snapshot, now: Timestamp) -> String {
     let bindings = snapshot.inspection().bindings;
     if bindings.is_empty() {
         out.push_str("nothing waits at any binding\n");
+        out.push_str(damage_line(snapshot));
         return out;
     }
     let columns = [
@@ -53,6 +54,7 @@ fn render(snapshot: &Snapshot, now: Timestamp) -> String {
     ];
     let rows: Vec<Vec<String>> = bindings.iter().map(|info| row(info, now)).collect();
     out.push_str(&show::table(&columns, &rows));
+    out.push_str(damage_line(snapshot));
     out
 }
 
@@ -103,5 +105,9 @@ fn to_json(snapshot: &Snapshot, now: Timestamp) -> Value {
             })
         })
         .collect();
-    json!({ "bridge": holder_json(snapshot.holder()), "bindings": bindings })
+    json!({
+        "bridge": holder_json(snapshot.holder()),
+        "undamaged": snapshot.report().is_clean(),
+        "bindings": bindings,
+    })
 }

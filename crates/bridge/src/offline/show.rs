@@ -39,12 +39,13 @@ fn acts(c: char) -> bool {
             c,
             '\u{ad}'
                 | '\u{61c}'
+                | '\u{180e}'
                 | '\u{200b}'..='\u{200f}'
                 | '\u{2028}'..='\u{202e}'
                 | '\u{2060}'..='\u{206f}'
                 | '\u{feff}'
                 | '\u{fff9}'..='\u{fffb}'
-                | '\u{e0000}'..='\u{e007f}'
+                | '\u{e0000}'..='\u{e01ef}'
         )
 }
 
@@ -171,7 +172,7 @@ mod tests {
         );
         assert!(lines(hostile).contains("\n\t"));
         assert!(!lines(hostile).contains(['\x1b', '\r', '\u{9b}']));
-        let value = serde_json::json!({ "topic": hostile, "tag": "\u{e0041}" });
+        let value = serde_json::json!({ "topic": hostile, "tag": "\u{e0041}\u{e0101}\u{180e}" });
         let shown = json(&value);
         assert!(shown.chars().all(|c| c == '\n' || !acts(c)), "{shown}");
         assert_eq!(serde_json::from_str::<Value>(&shown).unwrap(), value);

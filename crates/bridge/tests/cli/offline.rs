@@ -244,3 +244,50 @@ fn a_folder_that_cannot_be_looked_into_is_exit_2() {
     );
     insta::assert_snapshot!("offline_nowhere", answers);
 }
+
+#[tokio::test]
+async fn what_is_missing_from_an_answer_is_said() {
+    let (folder, journal) = a_folder().await;
+    journal.close();
+    std::fs::remove_file(folder.path().join("data/journal/0000000000000001.log")).unwrap();
+    for command in ["queue status data", "dead-letters list data"] {
+        let mut args: Vec<&str> = command.split(' ').collect();
+        let answer = said(&bridge(folder.path(), &args));
+        assert!(answer.starts_with("exit status 0"), "{answer}");
+        assert!(answer.contains("the journal is damaged"), "{answer}");
+        args.push("--json");
+        let answer: serde_json::Value =
+            serde_json::from_slice(&bridge(folder.path(), &args).stdout).unwrap();
+        assert_eq!(answer["undamaged"], false, "{command}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_cannot_be_written_is_not_taken_for_damage() {
+    let (folder, journal) = a_folder().await;
+    journal.close();
+    let id = id(20).to_string();
+    for args in [
+        &["journal", "inspect"][..],
+        &["journal", "verify", "--json"],
+        &["queue", "status"],
+        &["dead-letters", "list"],
+        &["dead-letters", "show", "--raw", &id],
+    ] {
+        let (command, rest) = args.split_at(2);
+        let full = std::fs::File::options()
+            .write(true)
+            .open("/dev/full")
+            .unwrap();
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_bridge"))
+            .args(command)
+            .arg(folder.path().join("data"))
+            .args(rest)
+            .stdout(full)
+            .output()
+            .unwrap();
+        let said = said(&output);
+        assert!(said.starts_with("exit status 2"), "{args:?}: {said}");
+        assert!(said.contains("No space left"), "{args:?}: {said}");
+    }
+}
