@@ -103,7 +103,11 @@ impl Mood {
             0..5 => Fate::Refuse(u8::try_from(chance.between(0x80, 0xFF)).unwrap()),
             5 => Fate::Silence,
             6 | 7 => Fate::Leave(Leave::Finish),
-            8 => Fate::Leave(Leave::Disconnect(u8::try_from(chance.below(256)).unwrap())),
+            // Any code but that of a takeover, after which a session waits longer and longer.
+            8 => match u8::try_from(chance.below(256)).unwrap() {
+                0x8E => Fate::Leave(Leave::Finish),
+                code => Fate::Leave(Leave::Disconnect(code)),
+            },
             9 | 10 => {
                 let stall = Duration::from_millis(chance.between(5, 200));
                 let leave = chance.percent(50).then_some(Leave::Finish);
