@@ -150,6 +150,9 @@ pub struct DeferInfo {
     pub last_refusal: Timestamp,
     /// How often it was offered and refused; 0 for one that lines up behind another of its topic.
     pub attempts: u32,
+    /// The destination has taken a newer message of its topic as the retained one: this one is to
+    /// follow without its retain flag (I08).
+    pub overtaken: bool,
 }
 
 /// Why a message was given up on.

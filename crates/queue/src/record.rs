@@ -10,6 +10,9 @@ use bridge_core::{DeadLetterInfo, DeferInfo, Reason, ReasonCode, StoredMessage, 
 use crate::codec::{Malformed, Reader, put_long, put_short, put_varint};
 use crate::frame::{Frame, Kind};
 
+/// The bit beside the number of a reason that says: a newer message of the topic is the retained one.
+const OVERTAKEN: u8 = 0x80;
+
 mod message;
 pub(crate) use message::{MessageHead, decode_message, encode_message};
 
@@ -241,6 +244,7 @@ fn decode_ranges(reader: &mut Reader<'_>) -> Result<Vec<SeqRange>, Malformed> {
 fn encode_defer(out: &mut Vec<u8>, info: &DeferInfo) {
     encode_refusals(
         out,
+        if info.overtaken { OVERTAKEN } else { 0 },
         info.reason,
         info.first_refusal,
         info.last_refusal,
@@ -249,8 +253,10 @@ fn encode_defer(out: &mut Vec<u8>, info: &DeferInfo) {
 }
 
 fn decode_defer(reader: &mut Reader<'_>) -> Result<DeferInfo, Malformed> {
+    let [tag, code] = reader.array()?;
     Ok(DeferInfo {
-        reason: decode_reason(reader)?,
+        overtaken: tag & OVERTAKEN != 0,
+        reason: decode_reason([tag & !OVERTAKEN, code])?,
         first_refusal: Timestamp::from_millis(reader.u64()?),
         last_refusal: Timestamp::from_millis(reader.u64()?),
         attempts: reader.u32()?,
@@ -260,6 +266,7 @@ fn decode_defer(reader: &mut Reader<'_>) -> Result<DeferInfo, Malformed> {
 fn encode_dead_letter(out: &mut Vec<u8>, info: &DeadLetterInfo) {
     encode_refusals(
         out,
+        0,
         info.reason,
         info.first_refusal,
         info.last_refusal,
@@ -277,7 +284,11 @@ fn decode_dead_letter(reader: &mut Reader<'_>) -> Result<DeadLetterInfo, Malform
         first_refusal,
         last_refusal,
         attempts,
+        overtaken,
     } = decode_defer(reader)?;
+    if overtaken {
+        return Err(Malformed("a dead letter that was overtaken"));
+    }
     let reason_string = match reader.u8()? {
         0 => None,
         1 => Some(reader.text()?.to_owned()),
@@ -294,6 +305,7 @@ fn decode_dead_letter(reader: &mut Reader<'_>) -> Result<DeadLetterInfo, Malform
 
 fn encode_refusals(
     out: &mut Vec<u8>,
+    flags: u8,
     reason: Reason,
     first: Timestamp,
     last: Timestamp,
@@ -310,14 +322,13 @@ fn encode_refusals(
         Reason::ProcessorFailed => (7, 0),
         Reason::RetriesExhausted => (8, 0),
     };
-    out.extend_from_slice(&[tag, code]);
+    out.extend_from_slice(&[tag | flags, code]);
     out.extend_from_slice(&first.as_millis().to_le_bytes());
     out.extend_from_slice(&last.as_millis().to_le_bytes());
     out.extend_from_slice(&attempts.to_le_bytes());
 }
 
-fn decode_reason(reader: &mut Reader<'_>) -> Result<Reason, Malformed> {
-    let [tag, code] = reader.array()?;
+fn decode_reason([tag, code]: [u8; 2]) -> Result<Reason, Malformed> {
     Ok(match tag {
         0 => Reason::Broker(ReasonCode::new(code)),
         1 => Reason::PacketTooLarge,

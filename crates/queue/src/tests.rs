@@ -121,6 +121,7 @@ fn refused() -> DeferInfo {
         first_refusal: Timestamp::from_millis(5),
         last_refusal: Timestamp::from_millis(6),
         attempts: 1,
+        overtaken: false,
     }
 }
 

@@ -119,6 +119,7 @@ fn refused() -> DeferInfo {
         first_refusal: Timestamp::default(),
         last_refusal: Timestamp::default(),
         attempts: 1,
+        overtaken: false,
     }
 }
 

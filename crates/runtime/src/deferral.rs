@@ -66,8 +66,6 @@ struct Line {
     seqs: BTreeSet<Seq>,
     placing: u64,
     course: Course,
-    /// A newer message of the topic was accepted than all of the line before this number.
-    overtaken: Option<Seq>,
 }
 
 /// How it goes with a line in this sweep.
@@ -115,11 +113,6 @@ impl Deferral {
         }
     }
 
-    /// Whether nothing is deferred, or on its way to be.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.lines.is_empty()
-    }
-
     /// Whether one more message of `size` bytes may be deferred.
     pub(crate) fn has_room(&self, size: u64) -> bool {
         let deferred = Quantity {
@@ -147,6 +140,7 @@ impl Deferral {
             first_refusal: wall,
             last_refusal: wall,
             attempts: 0,
+            overtaken: false,
         })
     }
 
@@ -235,7 +229,6 @@ impl Deferral {
             seqs: BTreeSet::new(),
             placing: 0,
             course: Course::Closed,
-            overtaken: None,
         });
         line.seqs.insert(seq);
         self.bytes += size;
@@ -252,7 +245,9 @@ impl Deferral {
 
     /// The store has confirmed the move or the later refusal of an entry.
     pub(crate) fn moved(&mut self, seq: Seq, now: Duration) {
-        if let Some(entry) = self.entries.get_mut(&seq) {
+        if let Some(entry) = self.entries.get_mut(&seq)
+            && entry.place == Place::Moving
+        {
             entry.place = Place::Waiting;
             let topic = entry.topic.clone();
             self.open(&topic, now);
@@ -347,10 +342,9 @@ impl Deferral {
         };
         entry.place = Place::Offered;
         self.offered += 1;
-        let topic = entry.topic.clone();
+        let (topic, overtaken) = (entry.topic.clone(), entry.info.overtaken);
         self.open(&topic, now);
-        let line = self.lines.get(&topic);
-        line.is_some_and(|line| line.overtaken.is_some_and(|by| seq < by))
+        overtaken
     }
 
     /// Lets the next message of a line be offered, if its order allows that: each one before it
@@ -385,29 +379,54 @@ impl Deferral {
 
     // === answers ===
 
-    /// An offered message was accepted: the others of its line follow.
-    pub(crate) fn accepted(&mut self, seq: Seq, now: Duration) {
-        let Some(topic) = self.entries.get(&seq).map(|entry| entry.topic.clone()) else {
-            return;
+    /// An offered message was accepted: the others of its line follow. When it is `retained`, it
+    /// overtakes those before it; these are what is to be stored of them.
+    pub(crate) fn accepted(
+        &mut self,
+        seq: Seq,
+        retained: bool,
+        now: Duration,
+    ) -> Vec<(Seq, DeferInfo)> {
+        let Some(entry) = self.entries.get(&seq) else {
+            return Vec::new();
         };
-        if let Some(line) = self.lines.get_mut(&topic) {
-            if line.course == Course::Untried || line.is_suspected() {
-                line.course = Course::Granted;
-            }
-            line.overtaken = line.overtaken.max(Some(seq));
+        let retained = retained && !entry.info.overtaken;
+        let topic = entry.topic.clone();
+        if let Some(line) = self.lines.get_mut(&topic)
+            && (line.course == Course::Untried || line.is_suspected())
+        {
+            line.course = Course::Granted;
         }
         self.remove(seq);
         self.open(&topic, now);
+        if retained {
+            self.overtaken(&topic, Some(seq))
+        } else {
+            Vec::new()
+        }
     }
 
-    /// A message of `topic` was accepted that is not deferred: `seq` in the queue, or newer than
-    /// all of them. What is older than that no longer becomes the topic's retained value.
-    pub(crate) fn overtaken(&mut self, topic: &Topic, seq: Option<Seq>) {
-        if let Some(line) = self.lines.get_mut(topic) {
-            let last = line.seqs.last();
-            let by = seq.or_else(|| last.map(|last| Seq::new(last.get().saturating_add(1))));
-            line.overtaken = line.overtaken.max(by);
+    /// The destination has a retained value of `topic` that was not deferred: `seq` in the queue, or
+    /// newer than all of them. What is older is to follow without its retain flag, after a restart
+    /// too: that is what is to be stored.
+    pub(crate) fn overtaken(&mut self, topic: &Topic, by: Option<Seq>) -> Vec<(Seq, DeferInfo)> {
+        let Some(line) = self.lines.get(topic) else {
+            return Vec::new();
+        };
+        let older = line
+            .seqs
+            .iter()
+            .filter(|seq| by.is_none_or(|by| **seq < by));
+        let mut noted = Vec::new();
+        for seq in older {
+            if let Some(entry) = self.entries.get_mut(seq)
+                && !entry.info.overtaken
+            {
+                entry.info.overtaken = true;
+                noted.push((*seq, entry.info.clone()));
+            }
         }
+        noted
     }
 
     /// An offered message was refused once more.

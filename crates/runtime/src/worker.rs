@@ -9,6 +9,7 @@ mod judge;
 mod moves;
 mod offer;
 mod pass;
+mod retained;
 mod room;
 mod second_chance;
 mod trial;
@@ -30,6 +31,7 @@ use tracing::{debug, error, info, warn};
 use self::attempts::Attempts;
 use self::moves::Moves;
 use self::pass::Pass;
+use self::retained::Retained;
 use self::second_chance::{Reading, SecondChance, Unreadable};
 use self::trial::Trial;
 use crate::DeliveryMode;
@@ -104,6 +106,7 @@ struct Worker<'a> {
     /// Entries that are being deferred or becoming dead letters.
     moves: Moves,
     attempts: Attempts,
+    retained: Retained,
     share: Share,
     trial: Trial,
     /// Whether the latest attempt to publish what is first failed (I12).
@@ -132,6 +135,7 @@ pub(crate) async fn run(lane: Arc<Lane>, share: Share, context: Context) {
         second: SecondChance::new(Deferral::new(lane.spec.deferral), &*lane.store, &lane.key),
         moves: Moves::new(lane.store.clone(), lane.key.clone(), context.backoff),
         attempts: Attempts::default(),
+        retained: Retained::default(),
         share,
         trial: Trial::default(),
         head_failed: false,

@@ -119,6 +119,7 @@ fn refused(attempts: u32) -> DeferInfo {
         reason: Reason::Broker(ReasonCode::NOT_AUTHORIZED),
         first_refusal: Timestamp::from_millis(5),
         last_refusal: Timestamp::from_millis(5 + u64::from(attempts)),
+        overtaken: attempts > 1,
         attempts,
     }
 }

@@ -63,6 +63,7 @@ async fn a_folder() -> (tempfile::TempDir, Journal) {
             first_refusal: Timestamp::from_millis(NOON),
             last_refusal: Timestamp::from_millis(NOON),
             attempts: 1,
+            overtaken: false,
         },
     };
     journal.apply(deferred).await.unwrap();

@@ -101,6 +101,7 @@ fn deferral(info: &DeadLetterInfo) -> DeferInfo {
         first_refusal: info.first_refusal,
         last_refusal: info.last_refusal,
         attempts: info.attempts,
+        overtaken: info.attempts % 2 == 1,
     }
 }
 

@@ -40,6 +40,7 @@ impl Deferred {
             first_refusal: self.clock.wall(),
             last_refusal: self.clock.wall(),
             attempts,
+            overtaken: false,
         }
     }
 
@@ -74,7 +75,7 @@ impl Deferred {
 
     fn accepted(&mut self, seq: u64) {
         let now = self.now().1;
-        self.deferral.accepted(Seq::new(seq), now);
+        self.deferral.accepted(Seq::new(seq), true, now);
     }
 
     fn refused(&mut self, seq: u64) -> Refusal {
@@ -170,7 +171,7 @@ fn i10_only_an_offer_that_is_refused_after_the_window_gives_up() {
         panic!("still deferred");
     };
     assert_eq!((info.attempts, info.first_refusal), (9, first));
-    assert!(deferred.deferral.is_empty());
+    assert!(deferred.deferral.lines.is_empty());
 }
 
 #[test]
@@ -268,7 +269,7 @@ fn a_granted_line_lets_new_messages_through_once_all_of_it_is_on_its_way() {
         .placed(Some(Seq::new(9)), &topic("a"), 10, info, now);
     assert_eq!(deferred.offers(), [9], "without waiting for the next sweep");
     deferred.accepted(9);
-    assert!(deferred.deferral.is_empty());
+    assert!(deferred.deferral.lines.is_empty());
 }
 
 #[test]
@@ -280,7 +281,7 @@ fn what_can_never_be_stored_holds_up_nothing() {
     assert!(deferred.deferral.holds(&topic("a")));
     let (info, now) = (deferred.info(0), deferred.now().1);
     deferred.deferral.placed(None, &topic("a"), 10, info, now);
-    assert!(deferred.deferral.is_empty());
+    assert!(deferred.deferral.lines.is_empty());
     assert!(deferred.deferral.has_room(1_000));
 }
 
@@ -290,17 +291,43 @@ fn i08_what_a_newer_message_has_overtaken_is_no_longer_the_retained_value() {
     deferred.refused_in_queue(1, "a");
     deferred.refused_in_queue(3, "a");
     // 2 was under way with 1 and 3, and accepted.
-    deferred.deferral.overtaken(&topic("a"), Some(Seq::new(2)));
+    let noted = deferred.deferral.overtaken(&topic("a"), Some(Seq::new(2)));
+    let info = DeferInfo {
+        overtaken: true,
+        ..deferred.info(1)
+    };
+    assert_eq!(noted, [(Seq::new(1), info)], "and that is stored");
+    let again = deferred.deferral.overtaken(&topic("a"), Some(Seq::new(2)));
+    assert_eq!(again, [], "once");
     deferred.deferral.reconnected();
     let now = deferred.now().1;
     deferred.deferral.wake(now);
     assert!(deferred.deferral.offer(Seq::new(1), now));
-    deferred.accepted(1);
+    assert!(
+        deferred
+            .deferral
+            .accepted(Seq::new(1), true, now)
+            .is_empty(),
+        "it went without its retain flag"
+    );
     assert!(!deferred.deferral.offer(Seq::new(3), now));
     // One that has just arrived is newer than all.
     deferred.deferral.overtaken(&topic("a"), None);
     deferred.deferral.put_back(Seq::new(3));
     assert!(deferred.deferral.offer(Seq::new(3), now));
+}
+
+#[test]
+fn i08_what_is_noted_of_a_message_while_it_is_offered_does_not_make_it_wait() {
+    let mut deferred = Deferred::new();
+    deferred.refused_in_queue(1, "a");
+    deferred.clock.advance(PACING);
+    assert_eq!(deferred.offers(), [1]);
+    assert_eq!(deferred.deferral.overtaken(&topic("a"), None).len(), 1);
+    let now = deferred.now().1;
+    deferred.deferral.moved(Seq::new(1), now);
+    assert_eq!(deferred.offers(), [], "it is under way");
+    assert!(deferred.deferral.is_sweeping());
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! What becomes of a message once it is answered: the half of the worker that applies verdicts.
 
 use bridge_core::{
-    Answer, DeadLetterInfo, DeferInfo, Disposition, MessageId, Reason, ReasonCode, Topic,
+    Answer, DeadLetterInfo, DeferInfo, Disposition, MessageId, Reason, ReasonCode, Seq, Topic,
     Unanswered, Verdict,
 };
 use tracing::{error, warn};
 
-use super::moves::Ended;
+use super::moves::{Done, Ended};
 use super::{Item, Worker};
 use crate::deferral::Refusal;
 use crate::metrics::DropPolicy;
@@ -73,35 +73,46 @@ impl Worker<'_> {
     fn delivered(&mut self, item: Item) {
         self.head_is_done(&item);
         self.attempts.forget(item.stored().id);
-        let metrics = &self.lane.metrics;
-        metrics.delivered.inc();
-        let now = self.context.clock.monotonic();
-        if !self.second.deferral.is_empty()
-            && !matches!(item, Item::Deferred(..))
-            && let Some(topic) =
-                mapping::topic(item.stored(), &self.lane.key.route, &self.lane.spec)
-        {
-            let seq = match &item {
-                Item::Replay(seq, _) => Some(*seq),
-                Item::Live(..) | Item::Deferred(..) => None,
-            };
-            self.second.deferral.overtaken(&topic, seq);
-        }
-        match item {
+        self.lane.metrics.delivered.inc();
+        let retained = self.retained.accepted(item.stored().id);
+        let deferral = &mut self.second.deferral;
+        let (done, overtaken) = match item {
             Item::Live(_, job) => {
-                metrics.published.inc();
-                job.token.settled();
+                self.lane.metrics.published.inc();
+                let overtaken = retained.map(|topic| deferral.overtaken(&topic, None));
+                (Done::Live(job.token), overtaken.unwrap_or_default())
             }
             Item::Replay(seq, _) => {
-                metrics.replayed.inc();
+                self.lane.metrics.replayed.inc();
+                let overtaken = retained.map(|topic| deferral.overtaken(&topic, Some(seq)));
+                (Done::Stored(seq), overtaken.unwrap_or_default())
+            }
+            Item::Deferred(seq, stored) => {
+                self.lane.metrics.deferred_recovered.inc();
+                let retained = self.lane.spec.retain.apply(&stored.message);
+                let now = self.context.clock.monotonic();
+                let overtaken = deferral.accepted(seq, retained, now);
+                (Done::Stored(seq), overtaken)
+            }
+        };
+        if overtaken.is_empty() {
+            return self.done(done);
+        }
+        // It is done with when that is stored: no crash brings back an older retained value.
+        if let Done::Stored(seq) = done {
+            self.pass.leaves(seq);
+        }
+        self.moves.note(overtaken, done);
+    }
+
+    /// The destination has it, and the store knows all that follows from that.
+    fn done(&mut self, done: Done) {
+        match done {
+            Done::Live(token) => token.settled(),
+            Done::Stored(seq) => {
                 if self.pass.is_leaving(seq) {
                     self.pass.has_left(seq);
                 }
-                self.lane.store.settle(&self.lane.key, &[seq]);
-            }
-            Item::Deferred(seq, _) => {
-                metrics.deferred_recovered.inc();
-                self.second.deferral.accepted(seq, now);
                 self.lane.store.settle(&self.lane.key, &[seq]);
             }
         }
@@ -194,6 +205,7 @@ impl Worker<'_> {
                     first_refusal: wall,
                     last_refusal: wall,
                     attempts: count.map_or(0, |count| count.failures).saturating_add(1),
+                    overtaken: self.retained.forget(stored.id),
                 };
                 self.head_is_done(&item);
                 self.pass.leaves(seq);
@@ -225,6 +237,7 @@ impl Worker<'_> {
     pub(super) fn give_up(&mut self, item: Item, reason: Reason, reason_string: Option<String>) {
         let now = self.context.clock.wall();
         let count = self.attempts.forget(item.stored().id);
+        self.retained.forget(item.stored().id);
         let deferred = match &item {
             Item::Deferred(seq, _) => self.second.deferral.remove(*seq),
             Item::Live(..) | Item::Replay(..) => None,
@@ -321,6 +334,7 @@ impl Worker<'_> {
                 self.pass.has_left(seq);
                 let now = self.context.clock.monotonic();
                 self.second.deferral.moved(seq, now);
+                self.noted(seq);
             }
             Ended::Dead(seq, reason) => {
                 self.pass.has_left(seq);
@@ -329,8 +343,16 @@ impl Worker<'_> {
             Ended::Gone(seq) => {
                 self.pass.has_left(seq);
                 self.second.deferral.remove(seq);
+                self.noted(seq);
             }
+            Ended::Noted => {}
             Ended::Failed => self.lane.metrics.store_failures.inc(),
+        }
+    }
+
+    fn noted(&mut self, seq: Seq) {
+        for done in self.moves.noted(seq) {
+            self.done(done);
         }
     }
 

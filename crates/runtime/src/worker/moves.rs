@@ -1,6 +1,7 @@
 //! Entries on their way to another view of the store, until the store has them there.
 
-use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,8 @@ use bridge_core::{
 };
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tracing::error;
+
+use crate::settlement::Token;
 
 /// More are not begun at a time: what would be moved waits in its place.
 const MOST: usize = 1_024;
@@ -29,7 +32,12 @@ pub(super) struct Moves {
     binding: BindingKey,
     backoff: Backoff,
     under_way: FuturesUnordered<BoxFuture<'static, Attempt>>,
-    /// Of these, those to the dead letters.
+    /// What is to be known of each entry that is being deferred in the end, and how many attempts
+    /// at that are under way: one that is made again does not bring back what was known before.
+    deferring: HashMap<Seq, (usize, DeferInfo)>,
+    /// Accepted messages, and the deferred ones of which is being noted that these overtook them.
+    overtaking: Vec<(HashSet<Seq>, Done)>,
+    /// Of what is under way, that to the dead letters.
     dying: Quantity,
     /// Those to the dead letters that there is no room for.
     held: VecDeque<(Seq, DeadLetterInfo, u64)>,
@@ -37,11 +45,21 @@ pub(super) struct Moves {
     failures: u32,
 }
 
+/// What remains to be done of a message that the destination has accepted.
+pub(super) enum Done {
+    /// Its source is to hear of it.
+    Live(Token),
+    /// It is to leave the queue, or the deferred ones.
+    Stored(Seq),
+}
+
 /// How a move ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// The entry is deferred; a later refusal of a deferred one is noted.
+    /// The entry is deferred; what came to be known of it later is noted.
     Deferred(Seq),
+    /// The entry is deferred, and what came to be known of it later is still being noted.
+    Noted,
     /// The entry is a dead letter.
     Dead(Seq, Reason),
     /// The entry was no longer there.
@@ -57,6 +75,8 @@ impl Moves {
             binding,
             backoff,
             under_way: FuturesUnordered::new(),
+            deferring: HashMap::new(),
+            overtaking: Vec::new(),
             dying: Quantity::default(),
             held: VecDeque::new(),
             failures: 0,
@@ -90,7 +110,31 @@ impl Moves {
 
     /// Moves `seq` from the queue to the deferred messages, or notes its later refusal.
     pub(super) fn defer(&mut self, seq: Seq, info: DeferInfo) {
+        let (attempts, known) = self
+            .deferring
+            .entry(seq)
+            .or_insert_with(|| (0, info.clone()));
+        *attempts += 1;
+        known.clone_from(&info);
         self.attempt(seq, Wanted::Deferred(info), Duration::ZERO);
+    }
+
+    /// Notes what is known of deferred entries since `done` has overtaken them.
+    pub(super) fn note(&mut self, overtaken: Vec<(Seq, DeferInfo)>, done: Done) {
+        let seqs = overtaken.iter().map(|(seq, _)| *seq);
+        self.overtaking.push((seqs.collect(), done));
+        for (seq, info) in overtaken {
+            self.defer(seq, info);
+        }
+    }
+
+    /// All that is known of `seq` is stored, or it is there no longer. Says what is done with now.
+    pub(super) fn noted(&mut self, seq: Seq) -> Vec<Done> {
+        for (overtaken, _) in &mut self.overtaking {
+            overtaken.remove(&seq);
+        }
+        let done = self.overtaking.extract_if(.., |(left, _)| left.is_empty());
+        done.map(|(_, done)| done).collect()
     }
 
     /// Moves `seq` with its `size` to the dead letters.
@@ -156,6 +200,13 @@ impl Moves {
                     );
                 }
                 let delay = self.backoff.delay(self.failures, rand::random());
+                let wanted = match wanted {
+                    Wanted::Deferred(info) => {
+                        let newest = self.deferring.get(&seq);
+                        Wanted::Deferred(newest.map_or(info, |(_, newest)| newest.clone()))
+                    }
+                    dead @ Wanted::Dead(..) => dead,
+                };
                 self.attempt(seq, wanted, delay);
                 return Ended::Failed;
             }
@@ -165,11 +216,29 @@ impl Moves {
             self.dying.entries = self.dying.entries.saturating_sub(1);
             self.dying.bytes = self.dying.bytes.saturating_sub(*size);
         }
+        let more = matches!(wanted, Wanted::Deferred(_)) && self.deferral_ended(seq);
         match (moved, wanted) {
             (Moved::NotThere, _) => Ended::Gone(seq),
+            (Moved::Done { .. }, Wanted::Deferred(_)) if more => Ended::Noted,
             (Moved::Done { .. }, Wanted::Deferred(_)) => Ended::Deferred(seq),
             (Moved::Done { .. }, Wanted::Dead(info, _)) => Ended::Dead(seq, info.reason),
         }
+    }
+}
+
+impl Moves {
+    /// One attempt at deferring `seq` has ended well. Says whether more are under way.
+    fn deferral_ended(&mut self, seq: Seq) -> bool {
+        let Entry::Occupied(mut deferring) = self.deferring.entry(seq) else {
+            return false;
+        };
+        let (attempts, _) = deferring.get_mut();
+        *attempts = attempts.saturating_sub(1);
+        let more = *attempts > 0;
+        if !more {
+            deferring.remove();
+        }
+        more
     }
 }
 

@@ -97,8 +97,12 @@ impl Worker<'_> {
                 self.line_up(item, outgoing.topic);
             }
             Ok(mut outgoing) => {
-                // The topic's retained value is already a newer one.
+                // The topic's retained value may be a newer one already.
                 outgoing.retain &= !overtaken;
+                if outgoing.retain && !matches!(item, Item::Deferred(..)) {
+                    let id = item.stored().id;
+                    outgoing.retain = !self.retained.offered(id, &outgoing.topic);
+                }
                 if alone {
                     self.trial.begin(item.stored().id);
                 }
@@ -148,7 +152,7 @@ impl Worker<'_> {
 
     fn line_up(&mut self, item: Item, topic: Topic) {
         let (wall, now) = (self.context.clock.wall(), self.context.clock.monotonic());
-        let Some(info) = self.second.deferral.lining_up(&topic, wall) else {
+        let Some(mut info) = self.second.deferral.lining_up(&topic, wall) else {
             self.keep(item);
             return;
         };
@@ -159,6 +163,7 @@ impl Worker<'_> {
             self.give_up(item, info.reason, Some(why.to_owned()));
             return;
         }
+        info.overtaken = self.retained.forget(item.stored().id);
         match item {
             Item::Live(_, job) => {
                 self.second.deferral.placing(&topic, size);

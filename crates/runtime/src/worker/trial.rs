@@ -202,6 +202,7 @@ impl Worker<'_> {
     /// Nothing is to be known any more of a message that is done, given up on, or left.
     pub(super) fn forget(&mut self, id: MessageId) {
         self.attempts.forget(id);
+        self.retained.forget(id);
         self.trial.suspicion.clear(id);
     }
 }

@@ -13,5 +13,6 @@ mod given_up;
 mod holding;
 mod live;
 mod replay;
+mod retained;
 mod schedule;
 mod suspicion;
