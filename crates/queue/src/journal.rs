@@ -56,26 +56,7 @@ impl Journal {
         options: JournalOptions,
         lock: Option<FolderLock>,
     ) -> Result<(Self, RecoveryReport), OpenError> {
-        let options = options.checked();
-        let layout = Layout::new(folder);
-        let journal = layout.journal();
-        disk.create_folder(&journal)
-            .and_then(|()| disk.sync_folder(folder))
-            .map_err(|source| io_error("create", &journal, source))?;
-        let mut found = scan(&*disk, &layout)?;
-        let report = repair(&*disk, &layout, &mut found)?;
-        let active = found
-            .tail
-            .as_ref()
-            .map(|tail| {
-                Active::resume(&*disk, &layout, tail)
-                    .map_err(|source| io_error("sync", &layout.segment(tail.first_seq), source))
-            })
-            .transpose()?;
-        let shared = Arc::new(Shared::new(found.index, disk, layout, options));
-        let pipe = Pipe::start(shared.clone())
-            .map_err(|source| io_error("start a thread for", folder, source))?;
-        let writer = Writer::new(shared.clone(), active, found.next_seq, pipe);
+        let (shared, writer, report) = Self::prepare(disk, folder, options)?;
         let (reader, jobs) = mpsc::channel();
         let for_reader = shared.clone();
         let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
@@ -100,6 +81,57 @@ impl Journal {
             Box::new(move || reading::run(&for_reader, &jobs)),
         )?);
         Ok((journal, report))
+    }
+
+    /// Reads what is in `folder`, repairs it, and makes a writer that goes on from there.
+    fn prepare(
+        disk: Arc<dyn Disk>,
+        folder: &Path,
+        options: JournalOptions,
+    ) -> Result<(Arc<Shared>, Writer, RecoveryReport), OpenError> {
+        let options = options.checked();
+        let layout = Layout::new(folder);
+        let journal = layout.journal();
+        disk.create_folder(&journal)
+            .and_then(|()| disk.sync_folder(folder))
+            .map_err(|source| io_error("create", &journal, source))?;
+        let mut found = scan(&*disk, &layout)?;
+        let report = repair(&*disk, &layout, &mut found)?;
+        let active = found
+            .tail
+            .as_ref()
+            .map(|tail| {
+                Active::resume(&*disk, &layout, tail)
+                    .map_err(|source| io_error("sync", &layout.segment(tail.first_seq), source))
+            })
+            .transpose()?;
+        let shared = Arc::new(Shared::new(found.index, disk, layout, options));
+        let pipe = Pipe::start(shared.clone())
+            .map_err(|source| io_error("start a thread for", folder, source))?;
+        let writer = Writer::new(shared.clone(), active, found.next_seq, pipe);
+        Ok((shared, writer, report))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// A journal whose writer does only what a test has it do.
+    #[cfg(test)]
+    pub(crate) fn with_idle_writer(
+        disk: Arc<dyn Disk>,
+        folder: &Path,
+        options: JournalOptions,
+    ) -> (Self, Writer) {
+        let (shared, writer, _) = Self::prepare(disk, folder, options).unwrap();
+        let journal = Self {
+            shared,
+            reader: Mutex::default(),
+            threads: Mutex::default(),
+            lock: Mutex::default(),
+        };
+        (journal, writer)
     }
 
     /// Writes what was asked for, settles included, and stops. What is asked for later fails.

@@ -136,6 +136,11 @@ impl Stages {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) const fn is_flying(&self) -> bool {
+        self.flying
+    }
+
     /// Takes note of what came of the batch at the disk; the next one may go, if all is well.
     fn land(&mut self, batch: Batch, appended: Append) {
         if matches!(appended, Append::Done) {

@@ -1,6 +1,6 @@
 //! Batches that are drafted while the one before them is being made durable.
 
-use bridge_core::Pending;
+use bridge_core::{Move, Pending};
 
 use super::*;
 use crate::sim::Random;
@@ -16,6 +16,12 @@ fn open_in_twos(disk: &SimDisk) -> (Journal, RecoveryReport) {
 
 fn ask(journal: &Journal, number: u64, binding: usize) -> Pending<Seq> {
     journal.put(message(number), vec![queue(binding)])
+}
+
+fn is_answered(pending: &mut Pending<Seq>) -> bool {
+    use std::task::{Context, Poll, Waker};
+    let mut context = Context::from_waker(Waker::noop());
+    matches!(pending.as_mut().poll(&mut context), Poll::Ready(Ok(_)))
 }
 
 /// Has message 1 at the disk alone, and hands over what is put meanwhile once that is through.
@@ -62,16 +68,9 @@ fn i07_nothing_is_acknowledged_before_its_own_batch_is_durable() {
     let mut asked: Vec<_> = asked.into_iter().map(Some).collect();
     for durable in 0..4 {
         // The disk holds the batch `durable`, which was not synced.
-        let ready = |pending: &mut Option<Pending<Seq>>| {
-            use std::task::{Context, Poll, Waker};
-            let mut context = Context::from_waker(Waker::noop());
-            matches!(
-                pending.as_mut().unwrap().as_mut().poll(&mut context),
-                Poll::Ready(Ok(_))
-            )
-        };
         for pending in asked.iter_mut().skip(2 * durable) {
-            assert!(!ready(pending), "answered with batch {durable} at the disk");
+            let answered = is_answered(pending.as_mut().unwrap());
+            assert!(!answered, "answered with batch {durable} at the disk");
         }
         let cut = disk.after_power_cut(durable as u64);
         let (after, report) = open(&cut);
@@ -88,6 +87,41 @@ fn i07_nothing_is_acknowledged_before_its_own_batch_is_durable() {
         }
     }
     disk.open_gate();
+}
+
+#[test]
+fn a_batch_that_the_writer_makes_durable_itself_becomes_visible_after_those_before_it() {
+    let options = JournalOptions {
+        batch_records: 2,
+        ..small()
+    };
+    let disk = Arc::new(SimDisk::default());
+    let (journal, mut writer) = Journal::with_idle_writer(disk, &folder(), options);
+    writer.reserve.take().unwrap();
+    drop(writer.draft().unwrap());
+    let mut first: Vec<_> = (0..2).map(|number| ask(&journal, number, 0)).collect();
+    // Something that does not go through the pipe: the other thread has the batch meanwhile.
+    let (binding, seq) = (key(0), Seq::new(99));
+    drop(journal.apply(Move::Delete { binding, seq }));
+    let requests = std::mem::take(&mut journal.shared().lock().requests);
+    writer.work.extend(requests);
+    writer.feed();
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while writer.pipe.lock().is_flying() {
+        assert!(std::time::Instant::now() < end, "never durable");
+        std::thread::yield_now();
+    }
+    // It is durable, and the writer has not looked yet. Now one comes that it writes itself.
+    writer.work.clear();
+    let mut second = ask(&journal, 2, 0);
+    let requests = std::mem::take(&mut journal.shared().lock().requests);
+    writer.work.extend(requests);
+    writer.feed();
+    assert!(is_answered(&mut second));
+    assert!(
+        first.iter_mut().all(is_answered),
+        "the later one is visible alone"
+    );
 }
 
 #[test]
