@@ -240,6 +240,7 @@ impl Runtime {
                     sink: sink.clone(),
                     clock: parts.clock.clone(),
                     backoff: parts.backoff,
+                    shares_source: bindings_of(&parts.routes, &route.source) > 1,
                     stopping: stop_workers.clone(),
                 };
                 workers.spawn(worker::run(lane, share, context));
@@ -370,4 +371,10 @@ fn route_filters(route: &RouteSpec) -> (Name, Name, Vec<TopicFilter>) {
     let filters = route.subscriptions.iter();
     let filters = filters.map(|subscription| subscription.filter.clone());
     (route.name.clone(), route.source.clone(), filters.collect())
+}
+
+/// How many bindings take what the session `source` receives.
+fn bindings_of(routes: &[RouteSpec], source: &Name) -> usize {
+    let routes = routes.iter().filter(|route| route.source == *source);
+    routes.map(|route| route.bindings.len()).sum()
 }

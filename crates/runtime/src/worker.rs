@@ -8,6 +8,7 @@ mod attempts;
 mod judge;
 mod moves;
 mod offer;
+mod pace;
 mod pass;
 mod retained;
 mod room;
@@ -85,6 +86,8 @@ pub(crate) struct Context {
     pub(crate) clock: Arc<dyn Clock>,
     /// Delays before a message that was refused for now, or that the store refused, is offered again.
     pub(crate) backoff: Backoff,
+    /// Whether other bindings take what the same session receives.
+    pub(crate) shares_source: bool,
     /// Nothing more will arrive: settle what has, and end.
     pub(crate) stopping: CancellationToken,
 }
@@ -111,6 +114,8 @@ struct Worker<'a> {
     trial: Trial,
     /// Whether the latest attempt to publish what is first failed (I12).
     head_failed: bool,
+    /// Whether the destination did not keep up, and has not caught up yet.
+    slow: bool,
     /// Whether it is in the log that the dead letters are full.
     told_full: bool,
     /// How often in a row the head was refused for now.
@@ -139,6 +144,7 @@ pub(crate) async fn run(lane: Arc<Lane>, share: Share, context: Context) {
         share,
         trial: Trial::default(),
         head_failed: false,
+        slow: false,
         told_full: false,
         refusals: 0,
         retry_store_at: None,
@@ -182,6 +188,7 @@ impl Worker<'_> {
 
     /// Starts whatever can be started.
     async fn pump(&mut self) {
+        self.keep_pace();
         self.settle_the_past();
         self.see_what_was_stored();
         self.make_room().await;
@@ -413,11 +420,14 @@ impl Worker<'_> {
                     depth,
                     "what arrives waits in the queue"
                 ),
-                Phase::Live => info!(
-                    event = "binding_live",
-                    binding = %self.lane.key,
-                    "what arrives goes straight to the destination"
-                ),
+                Phase::Live => {
+                    self.slow = false;
+                    info!(
+                        event = "binding_live",
+                        binding = %self.lane.key,
+                        "what arrives goes straight to the destination"
+                    );
+                }
                 phase => debug!(
                     event = "binding_state",
                     binding = %self.lane.key,
@@ -444,6 +454,9 @@ impl Worker<'_> {
         }
         if let Some(others) = self.trial.others_until.filter(|others| *others > now) {
             until = until.min(others);
+        }
+        if let Some(turn) = self.next_turn() {
+            until = until.min(turn);
         }
         if let DeliveryMode::DirectHold { send_retry_budget } = self.lane.mode
             && let Some(given) = self.lane.oldest_given()

@@ -3,7 +3,7 @@
 use bridge_core::{Admitted, Link, NotAdmitted, Topic};
 use futures_util::future::FutureExt;
 
-use super::{HAND_OVER, Item, Worker};
+use super::{Item, Worker};
 use crate::mapping::{self, Unfit};
 use crate::phase::{Event, Phase};
 
@@ -36,7 +36,7 @@ impl Worker<'_> {
             }
             // While the rest of the queue drains, what arrives already waits in memory behind it:
             // under steady traffic a queue that everything still goes through is never empty.
-            if !stopping && self.lane.go_live(HAND_OVER) && self.lane.is_clear() {
+            if !stopping && self.lane.go_live(self.longest_hand_over()) && self.lane.is_clear() {
                 let usage = self.lane.store.usage(&self.lane.key);
                 if self.pass.is_over(&usage) {
                     self.on(Event::Drained);
