@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use bridge_core::{
     BindingKey, DeadLetterInfo, DeferInfo, Destination, Pending, Placement, Seq, Store, StoreError,
-    StoredMessage, Topic,
+    Topic,
 };
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
@@ -176,9 +176,9 @@ impl Lane {
     }
 
     /// The next that has just arrived and is as `wanted`, out of its turn.
-    pub(crate) fn take_live_that(&self, wanted: impl Fn(&StoredMessage) -> bool) -> Option<Job> {
+    pub(crate) fn take_live_that(&self, wanted: impl FnMut(&Job) -> bool) -> Option<Job> {
         let mut state = self.lock();
-        let place = state.inbox.iter().position(|job| wanted(&job.stored))?;
+        let place = state.inbox.iter().position(wanted)?;
         let job = state.inbox.remove(place);
         state.shown.taken += u64::from(job.is_some());
         job

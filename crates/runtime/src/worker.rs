@@ -14,6 +14,7 @@ mod retained;
 mod room;
 mod second_chance;
 mod trial;
+mod witness;
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -173,6 +174,7 @@ impl Worker<'_> {
                 }
                 admitted = admitted(&mut self.admission) => self.admitted(admitted),
                 read = self.pass.read() => self.have_read(read),
+                page = witness::page(&mut self.trial.search) => self.have_searched(page),
                 read = self.second.read() => self.have_read_deferred(read),
                 ended = self.moves.next() => self.moved(ended),
                 link = &mut link_change => {
@@ -329,10 +331,8 @@ impl Worker<'_> {
             self.second.read_ahead(&*self.lane.store, &self.lane.key);
         }
         if self.phase == Phase::Replaying {
-            // Nothing of another topic was found in what was read.
-            let further = self.trial.others_until.is_some() && self.under_way.is_empty();
-            self.pass
-                .read_ahead(&*self.lane.store, &self.lane.key, further);
+            self.pass.read_ahead(&*self.lane.store, &self.lane.key);
+            self.search_ahead();
         }
     }
 

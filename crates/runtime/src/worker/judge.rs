@@ -76,6 +76,10 @@ impl Worker<'_> {
         self.lane.metrics.delivered.inc();
         let retained = self.retained.accepted(item.stored().id);
         let deferral = &mut self.second.deferral;
+        let queued = match &item {
+            Item::Replay(seq, _) => Some(*seq),
+            Item::Live(..) | Item::Deferred(..) => None,
+        };
         let (done, overtaken) = match item {
             Item::Live(_, job) => {
                 self.lane.metrics.published.inc();
@@ -99,7 +103,7 @@ impl Worker<'_> {
             return self.done(done);
         }
         // It is done with when that is stored: no crash brings back an older retained value.
-        if let Done::Stored(seq) = done {
+        if let Some(seq) = queued {
             self.pass.leaves(seq);
         }
         self.moves.note(overtaken, done);

@@ -3,18 +3,13 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::future::pending;
 
-use bridge_core::{
-    BindingKey, Pending, ReadLimit, Seated, Seq, Store, StoreError, StoredMessage, Usage, View,
-};
+use bridge_core::{BindingKey, Pending, ReadLimit, Seated, Seq, Store, StoreError, Usage, View};
 
 /// How much is read ahead of the window.
 const READ_AHEAD: ReadLimit = ReadLimit {
     entries: 512,
     bytes: 4 * 1024 * 1024,
 };
-
-/// So many pages more are read to find a message out of its turn, at most 64 MiB.
-const FURTHER: u32 = 16;
 
 /// Where a pass stands.
 #[derive(Default)]
@@ -30,11 +25,9 @@ pub(super) struct Pass {
     sent_to: Option<Seq>,
     /// The end of the queue was seen.
     exhausted: bool,
-    /// How many pages were read beyond that.
-    further: u32,
     /// Something may have been stored since the latest read began.
     rung: bool,
-    /// Entries on their way to the dead letters: no longer to be sent.
+    /// Entries on their way to another view, or sent before their turn: not to be sent in it.
     leaving: BTreeSet<Seq>,
     /// Entries of which the store says that they cannot be read: they stay, others go on.
     unreadable: BTreeSet<Seq>,
@@ -55,13 +48,10 @@ impl Pass {
         self.exhausted = false;
     }
 
-    /// Reads on when little is left of what was read, and the end was not seen; when `further` on
-    /// there may be what is looked for, also when there is enough.
-    pub(super) fn read_ahead(&mut self, store: &dyn Store, binding: &BindingKey, further: bool) {
+    /// Reads on when little is left of what was read, and the end was not seen.
+    pub(super) fn read_ahead(&mut self, store: &dyn Store, binding: &BindingKey) {
         let enough = self.ahead.len() >= READ_AHEAD.entries / 2;
-        let goes_further = further && self.further < FURTHER;
-        if self.reading.is_none() && !self.exhausted && (!enough || goes_further) {
-            self.further = if enough { self.further + 1 } else { 0 };
+        if self.reading.is_none() && !self.exhausted && !enough {
             self.rung = false;
             self.reading = Some(store.read(binding, View::Queue, self.read_to, READ_AHEAD));
         }
@@ -96,18 +86,6 @@ impl Pass {
         None
     }
 
-    /// Takes the next entry that is as `wanted` out of its turn; it counts as leaving until it
-    /// [has left][Pass::has_left] or [stays][Pass::stays].
-    pub(super) fn next_that(&mut self, wanted: impl Fn(&StoredMessage) -> bool) -> Option<Seated> {
-        let place = self.ahead.iter().position(|entry| {
-            let suits = entry.message.as_ref().is_ok_and(|stored| wanted(stored));
-            suits && !self.leaving.contains(&entry.seq)
-        })?;
-        let entry = self.ahead.remove(place)?;
-        self.leaving.insert(entry.seq);
-        Some(entry)
-    }
-
     /// An entry that was taken out of its turn is still in its place.
     pub(super) fn stays(&mut self, seq: Seq) {
         self.leaving.remove(&seq);
@@ -131,7 +109,8 @@ impl Pass {
         }
     }
 
-    /// The entry is on its way to the dead letters, until [`Pass::has_left`].
+    /// The entry is on its way to another view, or is sent before its turn, until it
+    /// [has left][Pass::has_left] or [stays][Pass::stays].
     pub(super) fn leaves(&mut self, seq: Seq) {
         self.leaving.insert(seq);
     }
@@ -140,7 +119,7 @@ impl Pass {
         self.leaving.contains(&seq)
     }
 
-    /// The entry is among the dead letters.
+    /// The entry is in the queue no longer.
     pub(super) fn has_left(&mut self, seq: Seq) {
         self.leaving.remove(&seq);
         self.forget(seq);

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use bridge_core::{MessageId, Reason};
 
+use super::witness::Search;
 use super::{Item, Worker};
 use crate::lane::Job;
 use crate::session::Share;
 use crate::suspicion::{Finding, Next, Suspicion};
 
 /// What a worker is about with messages under suspicion.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Trial {
     pub(super) suspicion: Suspicion,
     /// The message that is alone under way.
@@ -26,6 +27,7 @@ pub(super) struct Trial {
     at_last_strike: u64,
     /// How often in a row there were none.
     lonely: u32,
+    pub(super) search: Option<Search>,
 }
 
 /// The order of what is under way: the queue goes before what has just arrived.
@@ -82,6 +84,7 @@ impl Worker<'_> {
         }
         if self.share.claim() {
             self.trial.others_until = None;
+            self.trial.search = None;
             return Some((item, true));
         }
         self.trial.parked = Some(item);
@@ -102,35 +105,14 @@ impl Worker<'_> {
     fn is_lonely(&mut self) -> bool {
         let now = self.context.clock.monotonic();
         if let Some(until) = self.trial.others_until {
-            return now >= until;
+            let searched = self.trial.search.as_ref().is_none_or(Search::is_over);
+            return searched && now >= until;
         }
         self.trial.lonely = self.trial.lonely.saturating_add(1);
         let backoff = &self.context.backoff;
         let delay = backoff.delay(self.trial.lonely, rand::random());
         self.trial.others_until = Some(now.saturating_add(delay));
         false
-    }
-
-    /// A message of another topic that is not under suspicion, out of its turn: that it is accepted
-    /// shows that the connection is not at fault. One at a time.
-    fn another(&mut self, than: &Item) -> Option<Item> {
-        if !self.under_way.is_empty() {
-            return None;
-        }
-        let suspicion = &self.trial.suspicion;
-        let topic = &than.stored().message.topic;
-        let wanted = |stored: &bridge_core::StoredMessage| {
-            stored.message.topic != *topic && !suspicion.concerns(stored.id)
-        };
-        if matches!(than, Item::Live(..)) {
-            let job = self.lane.take_live_that(wanted)?;
-            let number = self.next_live;
-            self.next_live += 1;
-            return Some(Item::Live(number, job));
-        }
-        let entry = self.pass.next_that(wanted)?;
-        let stored = entry.message.ok()?;
-        Some(Item::Replay(entry.seq, stored))
     }
 
     /// A message is no longer under way. Says whether it was alone.
@@ -196,6 +178,7 @@ impl Worker<'_> {
             self.keep(parked);
         }
         self.trial.others_until = None;
+        self.trial.search = None;
         self.share.release();
     }
 

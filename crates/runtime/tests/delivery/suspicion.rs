@@ -235,3 +235,51 @@ async fn i06_a_suspected_message_is_tried_once_an_interval_until_its_window_is_o
     assert_eq!(fixture.metric("queue_deferred_recovered_total", 0, None), 1);
     fixture.ledger_balances(0).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i06_what_is_far_behind_a_long_run_of_closing_messages_is_found_too() {
+    let fixture = Setup::new(DeliveryMode::StoreAndForward).start();
+    fixture.source.arrive_many(9_500, "bad");
+    fixture.source.arrive_many(10, "good");
+    fixture.acknowledges(9_510).await;
+    close_on_bad(&fixture);
+    reconnecting_until(&fixture, "the rest flows", || {
+        fixture.waiting(0) == (0, 9_500, 0)
+    })
+    .await;
+    let accepted = fixture.sink().accepted();
+    assert_eq!(accepted, (9_500..9_510).collect::<Vec<_>>());
+    fixture.ledger_balances(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i08_no_message_goes_before_one_under_suspicion_of_the_same_topic_at_the_destination() {
+    let fixture = Setup::new(DeliveryMode::StoreAndForward)
+        .adjust(|spec| spec.topic = bridge_core::TopicTemplate::parse("one").unwrap())
+        .start();
+    let closing = Arc::new(AtomicBool::new(true));
+    let asked = closing.clone();
+    fixture.sink().policy(move |message| {
+        if &*message.payload == b"2" && asked.load(Ordering::SeqCst) {
+            Reply::Cut
+        } else {
+            Reply::Accept
+        }
+    });
+    for n in 0..30 {
+        fixture
+            .source
+            .arrive(if n % 2 == 0 { "even" } else { "odd" });
+    }
+    fixture.acknowledges(30).await;
+    reconnecting_until(&fixture, "many connections", || {
+        fixture.sink().connections() >= 10
+    })
+    .await;
+    assert_eq!(fixture.sink().accepted(), [0, 1]);
+    assert!(fixture.binding(0).blocked);
+    closing.store(false, Ordering::SeqCst);
+    reconnecting_until(&fixture, "all", || fixture.depth(0) == 0).await;
+    assert_eq!(fixture.sink().accepted(), (0..30).collect::<Vec<_>>());
+    fixture.ledger_balances(0).await;
+}
