@@ -5,6 +5,7 @@
     reason = "a test says what it expects by unwrapping it"
 )]
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -123,6 +124,60 @@ fn every_chapter_is_in_the_summary_and_every_link_leads_somewhere() {
                 target.exists(),
                 "{page} links to {link}, which is not there"
             );
+        }
+    }
+}
+
+/// The stable names of what the sources of these crates log, but for those at the level debug.
+fn events() -> BTreeSet<String> {
+    let mut events = BTreeSet::new();
+    let mut folders: Vec<_> = ["bridge", "runtime", "queue", "transport"]
+        .map(|name| root().join("crates").join(name).join("src"))
+        .into();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = std::fs::read_to_string(path).unwrap();
+                for call in text.split("event = \"").collect::<Vec<_>>().windows(2) {
+                    let name = call[1].split('"').next().unwrap();
+                    let head = call[0].trim_end();
+                    if !head.ends_with("debug!(") && !name.contains(['{', ' ']) {
+                        events.insert(name.to_owned());
+                    }
+                }
+            }
+        }
+    }
+    events
+}
+
+#[test]
+fn every_event_of_the_log_is_explained() {
+    let page = std::fs::read_to_string(root().join("docs/src/operations.md")).unwrap();
+    let events = events();
+    assert!(events.len() > 40, "found only {events:?}");
+    let missing: Vec<_> = events
+        .iter()
+        .filter(|event| !page.contains(&format!("`{event}`")))
+        .collect();
+    assert!(missing.is_empty(), "operations.md lacks {missing:?}");
+}
+
+#[test]
+fn every_folder_is_in_the_readme() {
+    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    for parent in [root(), root().join("crates")] {
+        for entry in std::fs::read_dir(&parent).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            if !path.is_dir() || name.starts_with('.') || ["crates", "target"].contains(&name) {
+                continue;
+            }
+            let shown = path.strip_prefix(root()).unwrap().display().to_string();
+            assert!(readme.contains(&format!("| `{shown}` |")), "{shown}");
         }
     }
 }

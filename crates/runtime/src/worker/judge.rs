@@ -305,7 +305,7 @@ impl Worker<'_> {
                 event = "dead_letters_full",
                 binding = %self.lane.key,
                 policy = ?policy,
-                "the dead letters are full: redrive or delete some, or raise their bounds; more of \
+                "the dead letters are full: raise their bounds (dead_letters); more of \
                  this are only counted"
             );
         }
