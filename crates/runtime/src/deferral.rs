@@ -34,6 +34,8 @@ pub(crate) struct Deferral {
     offered: usize,
     next_sweep: Duration,
     skip_pacing: bool,
+    /// Whether a line may be suspected: until there was one, none need be looked for.
+    any_suspected: bool,
     /// The one message of a suspected line that may be offered now, alone.
     trial: Option<Seq>,
     next_trial: Duration,
@@ -108,6 +110,7 @@ impl Deferral {
             offered: 0,
             next_sweep: Duration::ZERO,
             skip_pacing: false,
+            any_suspected: false,
             trial: None,
             next_trial: Duration::ZERO,
             last_trial: None,
@@ -225,6 +228,7 @@ impl Deferral {
         if info.reason == Reason::SuspectedRefusal && !self.lines.values().any(Line::is_suspected) {
             self.next_trial = since.saturating_add(self.spec.retry_interval);
         }
+        self.any_suspected |= info.reason == Reason::SuspectedRefusal;
         let line = self.lines.entry(topic.clone()).or_insert_with(|| Line {
             reason: info.reason,
             seqs: BTreeSet::new(),
@@ -271,7 +275,7 @@ impl Deferral {
 
     /// The monotonic instant of the next sweep, if there is anything to offer.
     pub(crate) fn next_sweep(&self) -> Option<Duration> {
-        let suspected = self.lines.values().any(Line::is_suspected);
+        let suspected = self.any_suspected && self.lines.values().any(Line::is_suspected);
         let next = if suspected {
             self.next_sweep.min(self.next_trial)
         } else {
@@ -284,6 +288,7 @@ impl Deferral {
     pub(crate) fn wake(&mut self, now: Duration) {
         if self.entries.is_empty() {
             self.skip_pacing = false;
+            self.any_suspected = false;
         }
         self.wake_trial(now);
         let due = self.skip_pacing || now >= self.next_sweep;

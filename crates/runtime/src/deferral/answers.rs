@@ -66,6 +66,7 @@ impl Deferral {
     ) -> Option<Refusal> {
         let window = self.spec.window;
         let entry = self.entries.get_mut(&seq)?;
+        self.any_suspected |= reason == Reason::SuspectedRefusal;
         entry.info.reason = reason;
         entry.info.last_refusal = wall;
         entry.info.attempts = entry.info.attempts.saturating_add(1);

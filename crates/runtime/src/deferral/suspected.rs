@@ -17,7 +17,7 @@ impl Deferral {
     /// Lets the next suspected line be tried, if it is time: one each time, for each costs a
     /// connection. A reconnect does not skip that, for it may be the trial's own doing.
     pub(super) fn wake_trial(&mut self, now: Duration) {
-        if self.trial.is_some() || now < self.next_trial {
+        if !self.any_suspected || self.trial.is_some() || now < self.next_trial {
             return;
         }
         let suspected = self.lines.values().filter(|line| line.is_suspected());
