@@ -78,7 +78,7 @@ const UNSAID_311: [Unsaid; 9] = [
         name: "no_local",
         writing: false,
         reading: true,
-        meaning: "the broker sends back what this bridge publishes to the same topics",
+        meaning: "a route that takes the topic of the session's own status takes that as well",
     },
     Unsaid {
         name: "shared_subscriptions",

@@ -105,6 +105,11 @@ fn whole(reader: &mut Reader<'_>, root: &Map<'_>, folder: &Path) -> Option<Confi
     }
     let specs: Vec<&RouteSpec> = routes.iter().map(|route| &route.spec).collect();
     together::protocols(reader, &sessions, &specs);
+    let asked = routes.iter().filter_map(|route| {
+        let at = route.no_local_at.as_ref()?;
+        Some((&route.spec.source, at))
+    });
+    together::no_local(reader, &sessions, &written, asked);
     report_loops(reader, &sessions, &routes);
 
     Some(Config {

@@ -179,6 +179,8 @@ pub(crate) enum Problem {
     // Routes.
     #[error("{0}")]
     Filter(InvalidFilter),
+    #[error("a shared subscription cannot ask for `no_local`")]
+    NoLocalShared,
     #[error("{0}")]
     Template(TemplateProblem),
     #[error(
@@ -371,6 +373,7 @@ impl Problem {
             Self::KeyOfAnother => "name the key that the certificate was made for",
             Self::ServerName(_) => "write a host name or an IP address, without brackets and port",
             Self::Header(problem) => problem.remedy(),
+            Self::NoLocalShared => "remove `no_local`, or read this filter in a route of its own",
             Self::StatusTaken(_) => "give each session a topic of its own",
             Self::Template(TemplateProblem::Unclosed | TemplateProblem::Unopened) => {
                 "placeholders are {topic}, {topic[1]}, {topic[2..]}, {session} and {route}"

@@ -34,6 +34,40 @@ fn filters() {
 }
 
 #[test]
+fn no_local_where_it_cannot_be_or_does_nothing() {
+    let asked = |more: &str| {
+        after("    url: mqtt://localhost:1883", more)
+            .replace("session: plant\n", "session: plant\n      no_local: true\n")
+    };
+    let status = "    status: { topic: bridges/7 }";
+    let cases = [
+        (
+            "on a shared subscription",
+            asked(status).replace("sensors/#", "$share/g/sensors/#"),
+        ),
+        (
+            "on MQTT 3.1.1",
+            asked(&format!("    protocol: 3.1.1\n{status}")),
+        ),
+        (
+            "where the session is written to as well",
+            asked(status).replace("session: cloud", "session: plant"),
+        ),
+        ("where nothing is published", asked("    keep_alive: 30s")),
+        (
+            "not a flag",
+            asked(status).replace("no_local: true", "no_local: 1"),
+        ),
+    ];
+    insta::assert_snapshot!("no_local", refused(cases));
+    let (said, satisfied) = check(asked(status).as_bytes());
+    assert!(
+        satisfied,
+        "the status of a session that is only read from: {said}"
+    );
+}
+
+#[test]
 fn templates() {
     let topic = |topic: &str| with(r#""plants/7/{topic}""#, topic);
     let cases = [

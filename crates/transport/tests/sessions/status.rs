@@ -291,3 +291,26 @@ async fn a_broker_that_lets_nobody_in_with_such_a_will_gets_another() {
         ]
     );
 }
+
+#[tokio::test]
+async fn without_what_is_local_a_session_does_not_take_its_own_status() {
+    let broker = Mosquitto::start().await;
+    for (no_local, expected) in [(false, TOPIC), (true, "other")] {
+        let mut all = subscription("#", QoS::AtLeastOnce);
+        all.no_local = no_local;
+        let settings = with_status(config(broker.port(), "r"));
+        let reader = Reader::start(settings, vec![all], clock());
+        subscribed(&reader).await;
+        let mut other = RawClient::connect(broker.port(), "other").await.unwrap();
+        other
+            .publish(Publish::new("other", "x").qos(1))
+            .await
+            .unwrap();
+        assert_eq!(
+            take(&reader).await.topic.as_str(),
+            expected,
+            "no_local: {no_local}"
+        );
+        within("close", reader.close()).await;
+    }
+}

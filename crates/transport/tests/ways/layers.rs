@@ -11,7 +11,7 @@ use crate::common::{
 
 /// Larger than any buffer on the way.
 const LARGE: usize = 300_000;
-/// Mosquitto 2.0.11 sends no more than 4 KiB by WebSocket at a time, ten times a second.
+/// Mosquitto 2.0.11 is slow by WebSocket: what was seen fits 4 KiB at a time, ten times a second.
 const LARGE_FOR_ITS_WEBSOCKET: usize = 10_000;
 
 /// Sends messages from a writer to a reader, small ones and a large one.

@@ -15,6 +15,8 @@ const MAX_COMPARED: usize = 1_000;
 pub(super) struct Checked {
     pub(super) spec: RouteSpec,
     bindings_at: Vec<(Name, At)>,
+    /// Where `no_local` is asked for.
+    pub(super) no_local_at: Option<At>,
 }
 
 impl Checked {
@@ -34,6 +36,7 @@ pub(super) fn check(
     let mut source = None;
     let mut filters = Vec::new();
     let mut qos = None;
+    let mut no_local_at = None;
     if let Some(from) = &from {
         source = reader
             .text(from, &fields::FROM_SESSION)
@@ -42,6 +45,7 @@ pub(super) fn check(
         qos = reader
             .choice(from, &fields::FROM_QOS)
             .and_then(|word| self::qos(word.value));
+        no_local_at = no_local(reader, from, &filters);
     }
     let mode = mode(reader, map);
     let maps = reader.named(map, &fields::BINDINGS);
@@ -73,18 +77,33 @@ pub(super) fn check(
                 .map(|filter| Subscription {
                     filter: filter.value,
                     qos,
-                    no_local: false,
+                    no_local: no_local_at.is_some(),
                 })
                 .collect(),
             mode: mode?,
             bindings,
         },
         bindings_at,
+        no_local_at,
     })
 }
 
 pub(super) fn qos(word: &str) -> Option<QoS> {
     word.parse().ok().and_then(QoS::from_u8)
+}
+
+/// Where `no_local` is asked for, if it is. A shared subscription that asks for it is a protocol
+/// error (MQTT 5 §3.8.3.1).
+fn no_local(reader: &mut Reader<'_>, from: &Map<'_>, filters: &[Found<TopicFilter>]) -> Option<At> {
+    if !reader.flag(from, &fields::NO_LOCAL)?.value {
+        return None;
+    }
+    for filter in filters {
+        if filter.value.share_group().is_some() {
+            reader.report(&filter.at, Problem::NoLocalShared);
+        }
+    }
+    Some(from.key(&fields::NO_LOCAL))
 }
 
 fn filters(reader: &mut Reader<'_>, from: &Map<'_>) -> Vec<Found<TopicFilter>> {

@@ -7,8 +7,9 @@ use bridge_runtime::RouteSpec;
 use bridge_transport::{PORTABLE_CLIENT_ID, Protocol, SessionKind, Unsaid};
 
 use super::{place, session};
+use crate::config::fields;
 use crate::config::problem::Problem;
-use crate::config::reader::Reader;
+use crate::config::reader::{At, Reader};
 
 /// No two connections to one broker have the same client id: it would disconnect one for the
 /// other, for ever. And no two sessions tell their status in one place.
@@ -71,6 +72,7 @@ pub(super) fn protocols(
         let matters = |unsaid: &&Unsaid| {
             let of_use = match unsaid.name {
                 "refusals" => highest(&config.name, routes) > Some(QoS::AtMostOnce),
+                "no_local" => config.status.is_some() && !written,
                 "shared_subscriptions" => shares(&config.name, routes),
                 "session_expiry" => config.kind != SessionKind::Ephemeral,
                 _ => true,
@@ -106,6 +108,39 @@ pub(super) fn protocols(
                 reader.report(at, Problem::LongClientId(length));
             }
         }
+    }
+}
+
+/// `no_local` where it leaves nothing out. It is the client id that counts (MQTT 5 §3.8.3.1), and
+/// under that of the connection that reads, nothing is published but a status.
+pub(super) fn no_local<'a>(
+    reader: &mut Reader<'_>,
+    sessions: &[session::Checked],
+    written: &BTreeSet<Name>,
+    asked: impl Iterator<Item = (&'a Name, &'a At)>,
+) {
+    for (source, at) in asked {
+        let Some(config) = sessions
+            .iter()
+            .map(|s| &s.config)
+            .find(|c| c.name == *source)
+        else {
+            continue;
+        };
+        let why = if config.protocol == Protocol::V311 {
+            "MQTT 3.1.1 has no words for it"
+        } else if written.contains(source) {
+            "what is published to this session goes out under its `publisher_client_id`, and a \
+             broker leaves out only what comes from the client id that reads; to bridge both \
+             ways, give each direction topics that the other does not take"
+        } else if config.status.is_none() {
+            "nothing is published under the client id of this session: no binding uses it, and \
+             it has no `status`"
+        } else {
+            continue;
+        };
+        let field = fields::NO_LOCAL.name;
+        reader.report(at, Problem::NoEffect { field, why });
     }
 }
 

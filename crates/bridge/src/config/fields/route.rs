@@ -65,10 +65,16 @@ pub(crate) static FROM_QOS: Field = field(
     Default("1"),
     "the highest QoS to subscribe with",
 );
+pub(crate) static NO_LOCAL: Field = field(
+    "no_local",
+    Kind::Flag,
+    Default("false"),
+    "leaves out what is published under the very client id that reads: the session's own status, where nothing else is published to it; not a way to bridge both ways",
+);
 
 static FROM_SECTION: Section = Section {
     doc: "What a route takes.",
-    fields: &[&FROM_SESSION, &TOPICS, &FROM_QOS],
+    fields: &[&FROM_SESSION, &TOPICS, &FROM_QOS, &NO_LOCAL],
 };
 
 pub(crate) static BINDING_SESSION: Field =
