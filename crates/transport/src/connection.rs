@@ -5,6 +5,7 @@
 //! does nothing else, and that is aborted only to throw the whole loop away.
 
 mod welcome;
+mod words;
 
 use std::future::Future;
 use std::io;
@@ -95,7 +96,7 @@ pub(crate) enum Ending {
     #[error(transparent)]
     Keys(#[from] KeyError),
     /// The network, or the protocol.
-    #[error("{0}")]
+    #[error("{}", words::of(.0))]
     Failed(#[from] ConnectionError),
     /// MQTT 5 §4.13.
     #[error("{0}")]
@@ -370,6 +371,7 @@ fn options(
         Purpose::Read { keep, releasing } => {
             options.set_clean_start(keep.is_none());
             options.set_ack_mode(AckMode::Manual);
+            options.set_outgoing_inflight_upper_limit(memory::UNANSWERED);
             properties.session_expiry_interval = *keep;
             properties.receive_maximum = Some(config.receive_maximum.get());
             properties.topic_alias_max = Some(TOPIC_ALIASES);

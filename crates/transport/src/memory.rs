@@ -11,6 +11,10 @@ use rumqttc::{
     SessionStoreKey,
 };
 
+/// How much a connection that reads may publish unanswered: it says its status and nothing else.
+/// The library keeps a place ready for each, which without a limit is 18 MB for a connection.
+pub(crate) const UNANSWERED: u16 = 16;
+
 /// A store that hands out one session and takes none.
 #[derive(Debug)]
 pub(crate) struct Remembered {
@@ -36,7 +40,7 @@ impl SessionStore for Remembered {
                 client_id: key.client_id().to_owned(),
                 clean_start: false,
                 session_expiry_interval: Some(self.expiry),
-                outgoing_inflight_upper_limit: None,
+                outgoing_inflight_upper_limit: Some(UNANSWERED),
                 ack_mode: PersistedAckMode::Manual,
                 last_pkid: 0,
                 last_puback: 0,

@@ -177,8 +177,18 @@ fn hint(error: &io::Error) -> &'static str {
 fn names(held: &[String]) -> String {
     match held {
         [] => String::new(),
-        held => format!(", but for {}", held.join(", ")),
+        held => {
+            let held: Vec<&str> = held.iter().map(|name| bare(name)).collect();
+            format!(", but for {}", held.join(", "))
+        }
     }
+}
+
+/// A name as a certificate holds it, out of `DnsName("…")`, as the library shows it.
+fn bare(shown: &str) -> &str {
+    let inner = shown.split_once('(').map(|(_, rest)| rest);
+    let inner = inner.and_then(|rest| rest.strip_suffix(')'));
+    inner.unwrap_or(shown).trim_matches('"')
 }
 
 fn refused_upgrade(status: u16) -> String {
@@ -198,5 +208,24 @@ fn refused_way(status: u16) -> &'static str {
         403 | 405 => "; it may allow none to this host and port",
         502..=504 => "; it cannot reach it",
         _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_a_certificate_holds_is_shown_as_it_would_be_written() {
+        let held = ["DnsName(\"a.example\")", "IpAddress(127.0.0.1)", "plain"];
+        let held = held.map(str::to_owned);
+        let said = Fault::WrongName {
+            held: held.to_vec(),
+        };
+        let said = said.to_string();
+        assert!(
+            said.contains("but for a.example, 127.0.0.1, plain;"),
+            "{said}"
+        );
     }
 }
