@@ -97,7 +97,24 @@ impl<'a> Leftovers<'a> {
         if self.filters.is_empty() {
             return Ok(());
         }
-        let mut refused = Vec::new();
+        let (mut refused, mut ended) = (Vec::new(), 0);
+        let result = self.ask(shared, client, &mut refused, &mut ended).await;
+        if result.is_ok() {
+            self.filters = refused;
+            self.note(shared).await;
+        }
+        // Who sees it counted may rely on that it is not asked for again.
+        shared.counters.leftover_subscriptions.add(ended);
+        result
+    }
+
+    async fn ask(
+        &mut self,
+        shared: &Shared,
+        client: &AsyncClient,
+        refused: &mut Vec<String>,
+        ended: &mut u64,
+    ) -> Result<(), Option<Ending>> {
         for batch in self.filters.chunks(AT_A_TIME) {
             let Ok(notice) = client.unsubscribe_many_tracked(batch.to_vec()).await else {
                 return Err(None);
@@ -115,7 +132,7 @@ impl<'a> Leftovers<'a> {
             for (filter, reason) in batch.iter().zip(unsuback.reasons) {
                 match reason {
                     UnsubAckReason::Success => {
-                        shared.counters.leftover_subscriptions.add(1);
+                        *ended += 1;
                         info!(
                             event = "leftover_subscription_ended",
                             session = %shared.config.name,
@@ -143,8 +160,6 @@ impl<'a> Leftovers<'a> {
                 }
             }
         }
-        self.filters = refused;
-        self.note(shared).await;
         Ok(())
     }
 }
