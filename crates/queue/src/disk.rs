@@ -3,9 +3,14 @@
 use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// What a new file may be used for, and by whom: payloads are no one else's. The umask may forbid more.
+pub(crate) const FILE_MODE: u32 = 0o640;
+/// The same of a new folder.
+const FOLDER_MODE: u32 = 0o750;
 
 /// The folder operations of the journal.
 pub(crate) trait Disk: Send + Sync + fmt::Debug {
@@ -47,7 +52,8 @@ pub(crate) struct RealDisk;
 
 impl Disk for RealDisk {
     fn create_folder(&self, folder: &Path) -> io::Result<()> {
-        fs::create_dir_all(folder)
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(true).mode(FOLDER_MODE).create(folder)
     }
 
     fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
@@ -71,7 +77,11 @@ impl Disk for RealDisk {
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create_new(true);
+        options
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(FILE_MODE);
         Ok(Arc::new(RealFile(options.open(path)?)))
     }
 

@@ -2,13 +2,14 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
 use crate::OpenError;
-use crate::disk::open_plain;
+use crate::disk::{FILE_MODE, open_plain};
 
 /// Who looks whether a folder is held holds it for an instant: so long a start waits for that.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -43,6 +44,7 @@ impl FolderLock {
         };
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
+        options.mode(FILE_MODE);
         let mut file = open_plain(&mut options, path).map_err(failed)?;
         // Some network file systems lock no folders: then the lock file has to do.
         let folder = path.parent().and_then(|folder| File::open(folder).ok());

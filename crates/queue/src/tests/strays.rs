@@ -2,7 +2,7 @@
 //! deleted, and nothing of it keeps the journal from opening.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::sync::mpsc;
 
 use bridge_core::Move;
@@ -211,4 +211,40 @@ fn i13_a_reserve_that_cannot_be_made_is_not_called_a_full_disk() {
     let error = try_put(&journal, 8).unwrap_err();
     assert!(matches!(error, StoreError::Io { .. }), "{error:?}");
     assert!(error.to_string().contains("reserve"), "{error}");
+}
+
+#[test]
+fn what_is_in_a_data_folder_is_for_no_one_else_to_read() {
+    let parent = tempfile::tempdir().unwrap();
+    let root = parent.path().join("data");
+    let (journal, _) = Journal::open(&root, small()).unwrap();
+    put(&journal, 1);
+    drop(journal);
+    let segment = root.join("journal/0000000000000001.log");
+    let mut bytes = fs::read(&segment).unwrap();
+    bytes.extend_from_slice(&[7; 100]);
+    fs::write(&segment, bytes).unwrap();
+    let (_journal, report) = Journal::open(&root, small()).unwrap();
+    assert!(report.damage.iter().any(|it| it.quarantine.is_some()));
+    let mut folders = vec![root];
+    let mut seen = 0;
+    while let Some(folder) = folders.pop() {
+        let mode = fs::metadata(&folder).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode & !0o750, 0, "{}: {mode:o}", folder.display());
+        for entry in fs::read_dir(&folder).unwrap() {
+            let entry = entry.unwrap();
+            let (path, data) = (entry.path(), entry.metadata().unwrap());
+            let mode = data.permissions().mode() & 0o777;
+            if data.is_dir() {
+                folders.push(path);
+            } else {
+                seen += 1;
+                assert_eq!(mode & !0o640, 0, "{}: {mode:o}", path.display());
+            }
+        }
+    }
+    assert!(
+        seen >= 5,
+        "lock, head, reserve, a segment and what is set aside"
+    );
 }

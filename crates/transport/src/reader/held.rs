@@ -13,6 +13,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use tracing::warn;
@@ -122,9 +123,13 @@ fn read_book(path: &Path) -> io::Result<Book> {
 /// Whole or not at all, across a crash too.
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = path.parent().unwrap_or_else(|| Path::new("."));
-    fs::create_dir_all(folder)?;
+    // Filters may say more of a plant than everyone on the machine is to know.
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true).mode(0o750).create(folder)?;
     let new = path.with_extension("new");
-    let mut file = File::create(&new)?;
+    let mut options = File::options();
+    options.write(true).create(true).truncate(true).mode(0o640);
+    let mut file = options.open(&new)?;
     file.write_all(bytes)?;
     file.sync_all()?;
     fs::rename(&new, path)?;
