@@ -16,7 +16,7 @@ impl Writer {
     /// is free.
     pub(crate) fn feed(&mut self) {
         let tidies = self.wants_to_tidy();
-        self.tidying.may_be_due = tidies;
+        self.tidying.looked(tidies);
         while !tidies && self.may_feed() && self.feed_some() {}
         let Some(batch) = self.pipe.lock().take_ready() else {
             return;

@@ -24,8 +24,10 @@ use crate::writer::Writer;
 
 /// At most about so many bytes are copied between two batches.
 const STRIDE: usize = 256 << 10;
-/// How long tidying rests after it failed.
+/// How long tidying rests after it failed; twice as long after each further failure.
 const PAUSE: Duration = Duration::from_secs(1);
+/// The longest rest.
+const LONGEST_PAUSE: Duration = Duration::from_secs(32);
 
 /// What tidying is about, between its steps.
 #[derive(Debug, Default)]
@@ -33,9 +35,39 @@ pub(crate) struct Tidying {
     copying: Option<Copying>,
     /// Segments that hold something which cannot be read: they stay.
     stuck: BTreeSet<u32>,
+    /// Until when it rests after a failure.
     not_before: Option<Instant>,
-    /// Something was written since it was last looked whether there is space to give back.
+    /// How long the latest rest is, if the latest attempt failed.
+    pause: Option<Duration>,
+    /// Something was written since it was last looked whether there is space to give back, or
+    /// giving it back failed.
     pub(crate) may_be_due: bool,
+}
+
+impl Tidying {
+    fn is_resting(&self) -> bool {
+        self.not_before.is_some_and(|end| end > Instant::now())
+    }
+
+    /// When it is to be tried again, with nothing written meanwhile either.
+    pub(crate) fn due_at(&self) -> Option<Instant> {
+        self.not_before.filter(|_| self.may_be_due)
+    }
+
+    /// Notes whether, after a look, there is something to be done.
+    pub(crate) fn looked(&mut self, wanted: bool) {
+        self.may_be_due = wanted || (self.may_be_due && self.is_resting());
+    }
+
+    /// Rests for a while after a failure. Returns for how long.
+    fn rest(&mut self) -> Duration {
+        let pause = self.pause.map_or(PAUSE, |last| last.saturating_mul(2));
+        let pause = pause.min(LONGEST_PAUSE);
+        self.pause = Some(pause);
+        self.not_before = Instant::now().checked_add(pause);
+        self.may_be_due = true;
+        pause
+    }
 }
 
 /// A segment that is being copied forward.
@@ -58,11 +90,7 @@ struct Alive {
 impl Writer {
     /// Whether there is space to give back; looked at after each batch.
     pub(crate) fn wants_to_tidy(&self) -> bool {
-        if !self.tidying.may_be_due {
-            return false;
-        }
-        let resting = |hold: Instant| hold > Instant::now();
-        if self.tidying.not_before.is_some_and(resting) {
+        if !self.tidying.may_be_due || self.tidying.is_resting() {
             return false;
         }
         self.tidying.copying.is_some() || {
@@ -78,11 +106,7 @@ impl Writer {
 
     /// One step of tidying. What fails rests for a while: nothing depends on it but space.
     pub(crate) fn tidy(&mut self) {
-        if self
-            .tidying
-            .not_before
-            .is_some_and(|hold| hold > Instant::now())
-        {
+        if self.tidying.is_resting() {
             return;
         }
         let mut result = self.tidy_step();
@@ -93,14 +117,18 @@ impl Writer {
         }
         self.tidying.not_before = None;
         self.tidying.may_be_due = self.tidying.copying.is_some();
-        if let Err(error) = result {
-            self.tidying.copying = None;
-            self.tidying.not_before = Instant::now().checked_add(PAUSE);
-            warn!(
-                event = "journal_not_tidied",
-                error = %error,
-                "space of the journal could not be given back; it is tried again"
-            );
+        match result {
+            Ok(()) => self.tidying.pause = None,
+            Err(error) => {
+                self.tidying.copying = None;
+                let pause = self.tidying.rest();
+                warn!(
+                    event = "journal_not_tidied",
+                    error = %error,
+                    again_in = ?pause,
+                    "space of the journal could not be given back; it is tried again"
+                );
+            }
         }
     }
 

@@ -125,10 +125,10 @@ impl Writer {
         )
     }
 
-    /// Sleeps until something arrives, or the settles that wait are due.
+    /// Sleeps until something arrives, the settles that wait are due, or tidying that failed is.
     fn rest(&self) {
-        let due = self.shared.lock().settles_due_at(&self.shared.options);
-        match due {
+        let settles = self.shared.lock().settles_due_at(&self.shared.options);
+        match settles.into_iter().chain(self.tidying.due_at()).min() {
             Some(due) => thread::park_timeout(due.saturating_duration_since(Instant::now())),
             None => thread::park(),
         }

@@ -1,5 +1,7 @@
 //! Space comes back: dead segments go, mostly dead ones are copied forward.
 
+use std::time::Instant;
+
 use bridge_core::Move;
 
 use super::*;
@@ -161,4 +163,27 @@ fn i09_a_segment_goes_only_after_the_disk_knows_why_it_may() {
         assert!(queue.contains(&0) && queue.contains(&5_000), "{stays:?}");
         assert!(!queue.contains(&1), "seed {seed}: back in the queue");
     }
+}
+
+#[test]
+fn what_could_not_be_tidied_is_tried_again_with_nothing_written_meanwhile() {
+    let disk = SimDisk::default();
+    let options = JournalOptions {
+        slack_bytes: 0,
+        ..small()
+    };
+    let (journal, _) = Journal::open_on(Arc::new(disk.clone()), &folder(), options, None).unwrap();
+    let seqs = burst(&journal, 0..200);
+    let (first, _) = segments(&disk).into_iter().next().unwrap();
+    disk.make_unreadable(Some(first.clone()));
+    settle_all_but(&journal, &seqs, |number| number == 0);
+    until_small(&journal, 2);
+    assert!(segments(&disk).contains_key(&first));
+    disk.make_unreadable(None);
+    let end = Instant::now() + Duration::from_secs(20);
+    while segments(&disk).contains_key(&first) {
+        assert!(Instant::now() < end, "it is not tried again");
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+    assert_eq!(numbers(&journal, 0, View::Queue), [0]);
 }
