@@ -38,6 +38,11 @@ pub(crate) trait DiskFile: Send + Sync + fmt::Debug {
     fn len(&self) -> io::Result<u64>;
     /// Fills `buffer`; an end before that is [`io::ErrorKind::UnexpectedEof`].
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
+    /// Where the last data within the first `limit` bytes ends: a hole may follow, as far as the
+    /// file system tells.
+    fn data_end(&self, limit: u64) -> io::Result<u64> {
+        Ok(self.len()?.min(limit))
+    }
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
     fn cut(&self, len: u64) -> io::Result<()>;
     /// Makes everything written so far durable, the length included.
@@ -125,6 +130,28 @@ impl DiskFile for RealFile {
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         self.0.read_exact_at(buffer, offset)
+    }
+
+    fn data_end(&self, limit: u64) -> io::Result<u64> {
+        use rustix::fs::{SeekFrom, seek};
+        use rustix::io::Errno;
+        let mut end = 0;
+        while end < limit {
+            // Where the file is read and written is always said, so its position may be moved.
+            let data = match seek(&self.0, SeekFrom::Data(end)) {
+                Ok(data) => data,
+                Err(Errno::NXIO) => return Ok(end),
+                Err(_) => return Ok(self.len()?.min(limit)),
+            };
+            if data >= limit {
+                return Ok(end);
+            }
+            match seek(&self.0, SeekFrom::Hole(data)) {
+                Ok(hole) if hole > end => end = hole,
+                _ => return Ok(self.len()?.min(limit)),
+            }
+        }
+        Ok(end.min(limit))
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {

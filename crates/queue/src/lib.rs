@@ -67,6 +67,7 @@ mod shared;
 mod snapshot;
 mod tidy;
 mod walk;
+mod window;
 mod writer;
 
 pub use inspect::{

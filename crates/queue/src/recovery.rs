@@ -18,9 +18,13 @@ use crate::report::{Damage, DamageKind};
 use crate::run::Location;
 use crate::segment::{FRAMES_AT, Salt};
 use crate::walk::{Step, walk};
+use crate::window::Window;
 
 mod files;
-use files::{SegmentFile, leave_names, open_all, read_all};
+use files::{SegmentFile, leave_names, open_all};
+
+/// So much of what is damaged is looked at for what it may have been.
+const LOOKED_AT: usize = 16 << 20;
 
 /// A journal as it was found.
 #[derive(Debug, Default)]
@@ -153,16 +157,23 @@ fn newest_list(disk: &dyn Disk, files: &[SegmentFile]) -> Result<Option<Listed>,
     let mut newer = Listed::new();
     let mut next = None;
     for file in files.iter().rev() {
-        let bytes = read_all(disk, &file.path, file.len)?;
+        let failed = |source| io_error("read", &file.path, source);
+        let mut window = Window::open(disk, &file.path).map_err(failed)?;
         let mut list = None;
-        walk(&bytes, &file.header, next.unwrap_or(u64::MAX), |step| {
-            let Step::Frame(_, frame) = step else { return };
-            match Record::decode(&frame) {
-                Ok(Record::Segments(ranges)) => list = Some(ranges),
-                Ok(Record::Retire(seqs)) => retired.extend(seqs),
-                _ => {}
-            }
-        });
+        walk(
+            &mut window,
+            &file.header,
+            next.unwrap_or(u64::MAX),
+            |step| {
+                let Step::Frame(_, frame) = step else { return };
+                match Record::decode(&frame) {
+                    Ok(Record::Segments(ranges)) => list = Some(ranges),
+                    Ok(Record::Retire(seqs)) => retired.extend(seqs),
+                    _ => {}
+                }
+            },
+        )
+        .map_err(failed)?;
         newer.insert(file.header.first_seq, next);
         next = Some(file.header.first_seq);
         if let Some(list) = list {
@@ -206,9 +217,10 @@ fn miss_newest(layout: &Layout, files: &[SegmentFile], head: &Head, scan: &mut S
 fn look_into_headless(disk: &dyn Disk, scan: &mut Scan) -> Result<(), OpenError> {
     let findings = scan.findings.iter_mut().map(|finding| &mut finding.damage);
     for damage in findings.filter(|damage| damage.kind == DamageKind::Header) {
-        let bytes = read_all(disk, &damage.segment, damage.bytes)?;
+        let failed = |source| io_error("read", &damage.segment, source);
+        let mut window = Window::open(disk, &damage.segment).map_err(failed)?;
         let first = damage.first_lost.unwrap_or_default();
-        let frames = bytes.get(FRAMES_AT..).unwrap_or_default();
+        let frames = window.get(FRAMES_AT, LOOKED_AT).map_err(failed)?;
         damage.remains = remains(frames, first..first.saturating_add(frames.len() as u64));
     }
     Ok(())
@@ -221,7 +233,8 @@ fn read_segment(
     sure: u64,
     scan: &mut Scan,
 ) -> Result<(), OpenError> {
-    let bytes = read_all(disk, &file.path, file.len)?;
+    let failed = |source| io_error("read", &file.path, source);
+    let mut window = Window::open(disk, &file.path).map_err(failed)?;
     let header = &file.header;
     let segments = &mut scan.index.segments;
     let id = segments.add(header.first_seq, header.salt, file.len);
@@ -231,7 +244,8 @@ fn read_segment(
     let mut whole = true;
     let mut holes: Vec<(Range<usize>, u64, u64)> = Vec::new();
     let mut last_batch = 0;
-    let end = walk(&bytes, header, bound.limit(), |step| match step {
+    let mut tail = None;
+    let end = walk(&mut window, header, bound.limit(), |step| match step {
         Step::Frame(at, frame) => {
             scan.records += 1;
             if frame.first {
@@ -252,39 +266,42 @@ fn read_segment(
                 Remedy::None,
             );
         }
-        Step::BadTail(at, expected) => {
-            let range = at as u64..file.len;
-            let possible = (range.end - range.start).div_ceil(frame::OVERHEAD as u64);
-            whole = false;
-            clean_end = (bound == End::Open).then_some(at as u64);
-            let (kind, lost, remedy) = match bound {
-                // It had been whole: the head says so.
-                End::Open if expected < sure => (DamageKind::Records, sure - expected, Remedy::Cut),
-                End::Open => (DamageKind::TornTail, 0, Remedy::Cut),
-                End::Known(limit) | End::Before(limit) if limit <= expected => {
-                    (DamageKind::Abandoned, 0, Remedy::None)
-                }
-                End::Known(limit) => (DamageKind::Records, limit - expected, Remedy::SetAside),
-                End::Before(limit) => {
-                    let lost = (limit - expected).min(possible);
-                    (DamageKind::Records, lost, Remedy::SetAside)
-                }
-            };
-            let damage = Damage {
-                remains: remains(bytes.get(at..).unwrap_or_default(), expected..u64::MAX),
-                ..Damage::found(kind, path, range)
-            };
-            let uncertain = matches!(bound, End::Before(_));
-            scan.find(damage.losing(expected, lost, uncertain), remedy);
-        }
-    });
+        Step::BadTail(at, expected) => tail = Some((at, expected)),
+    })
+    .map_err(failed)?;
+    if let Some((at, expected)) = tail {
+        let range = at as u64..file.len;
+        let possible = (range.end - range.start).div_ceil(frame::OVERHEAD as u64);
+        whole = false;
+        clean_end = (bound == End::Open).then_some(at as u64);
+        let (kind, lost, remedy) = match bound {
+            // It had been whole: the head says so.
+            End::Open if expected < sure => (DamageKind::Records, sure - expected, Remedy::Cut),
+            End::Open => (DamageKind::TornTail, 0, Remedy::Cut),
+            End::Known(limit) | End::Before(limit) if limit <= expected => {
+                (DamageKind::Abandoned, 0, Remedy::None)
+            }
+            End::Known(limit) => (DamageKind::Records, limit - expected, Remedy::SetAside),
+            End::Before(limit) => {
+                let lost = (limit - expected).min(possible);
+                (DamageKind::Records, lost, Remedy::SetAside)
+            }
+        };
+        let damage = Damage {
+            remains: remains(
+                window.get(at, LOOKED_AT).map_err(failed)?,
+                expected..u64::MAX,
+            ),
+            ..Damage::found(kind, path, range)
+        };
+        let uncertain = matches!(bound, End::Before(_));
+        scan.find(damage.losing(expected, lost, uncertain), remedy);
+    }
     for (range, seq, lost) in holes {
         let torn =
             bound == End::Open && range.start > last_batch && !range.is_empty() && seq >= sure;
-        let looks = remains(
-            bytes.get(range.clone()).unwrap_or_default(),
-            seq..seq + lost,
-        );
+        let bytes = window.get(range.start, range.len().min(LOOKED_AT));
+        let looks = remains(bytes.map_err(failed)?, seq..seq + lost);
         let range = range.start as u64..range.end as u64;
         let (kind, remedy) = if torn {
             let salt = header.salt;

@@ -3,12 +3,14 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use tracing::{error, info, warn};
 
 use crate::OpenError;
-use crate::disk::{Access, Disk, Layout, is_full};
+use crate::disk::{Access, Disk, DiskFile, Layout, is_full};
 use crate::frame::{self, Kind};
 use crate::head::Head;
 use crate::recovery::{Finding, Remedy, Scan, io_error};
@@ -161,11 +163,11 @@ impl<'a> Quarantine<'a> {
     }
 
     /// Keeps bytes under a name. Says whether they were here already, and whether they are now.
-    fn keep(&mut self, name: &str, bytes: &[u8]) -> io::Result<(bool, bool)> {
+    fn keep(&mut self, name: &str, piece: &Piece) -> io::Result<(bool, bool)> {
         if self.names()?.contains(name) {
             return Ok((true, true));
         }
-        match set_aside(self.disk, &self.folder, &self.folder.join(name), bytes) {
+        match set_aside(self.disk, &self.folder, &self.folder.join(name), piece) {
             Ok(()) => {
                 self.names()?.insert(name.to_owned());
                 Ok((false, true))
@@ -205,12 +207,13 @@ fn remedy(
         damage.quarantine = Some(quarantine.take(&damage.segment, &stem)?);
         return Ok(damage);
     }
-    let bytes = read_range(disk, &damage)?;
-    let crc = crc32c::crc32c(&bytes);
+    let piece = Piece::of(disk, &damage)?;
+    let crc = piece.checksum()?;
     let name = format!("{stem}-{}-{}-{crc:08x}.bad", damage.offset, damage.bytes);
-    let (known, kept) = quarantine.keep(&name, &bytes)?;
+    let (known, kept) = quarantine.keep(&name, &piece)?;
     damage.known |= known;
     if let Remedy::Fill { seq, salt } = remedy {
+        let bytes = read_range(disk, &damage)?;
         let mut gap = Vec::with_capacity(bytes.len());
         let rest = bytes.get(frame::OVERHEAD..).unwrap_or_default();
         frame::append(&mut gap, &salt, seq, Kind::Gap, false, |out| {
@@ -231,6 +234,49 @@ fn remedy(
     Ok(damage)
 }
 
+/// Damaged bytes, which are never in memory all at once: a file may be huge. A hole at their end is
+/// left out.
+struct Piece {
+    file: Arc<dyn DiskFile>,
+    range: Range<u64>,
+}
+
+impl Piece {
+    fn of(disk: &dyn Disk, damage: &Damage) -> io::Result<Self> {
+        let file = disk.open(&damage.segment, Access::Read)?;
+        let end = damage.offset.saturating_add(damage.bytes);
+        let data = file.data_end(end)?.max(damage.offset);
+        Ok(Self {
+            file,
+            range: damage.offset..data,
+        })
+    }
+
+    fn checksum(&self) -> io::Result<u32> {
+        let mut crc = 0;
+        self.visit(|_, bytes| {
+            crc = crc32c::crc32c_append(crc, bytes);
+            Ok(())
+        })?;
+        Ok(crc)
+    }
+
+    /// Hands out the bytes in turn, with their place among them.
+    fn visit(&self, mut visit: impl FnMut(u64, &[u8]) -> io::Result<()>) -> io::Result<()> {
+        const CHUNK: u64 = 1 << 20;
+        let mut bytes = Vec::new();
+        let mut at = self.range.start;
+        while at < self.range.end {
+            let count = (self.range.end - at).min(CHUNK);
+            bytes.resize(usize::try_from(count).map_err(io::Error::other)?, 0);
+            self.file.read_at(&mut bytes, at)?;
+            visit(at - self.range.start, &bytes)?;
+            at += count;
+        }
+        Ok(())
+    }
+}
+
 fn read_range(disk: &dyn Disk, damage: &Damage) -> io::Result<Vec<u8>> {
     let len = usize::try_from(damage.bytes).map_err(io::Error::other)?;
     let mut bytes = vec![0; len];
@@ -240,11 +286,11 @@ fn read_range(disk: &dyn Disk, damage: &Damage) -> io::Result<Vec<u8>> {
 }
 
 /// Written under another name first: what bears the final name is whole.
-fn set_aside(disk: &dyn Disk, folder: &Path, place: &Path, bytes: &[u8]) -> io::Result<()> {
+fn set_aside(disk: &dyn Disk, folder: &Path, place: &Path, piece: &Piece) -> io::Result<()> {
     let draft = place.with_extension("draft");
     remove(disk, &draft)?;
     let file = disk.create(&draft)?;
-    file.write_at(bytes, 0)?;
+    piece.visit(|at, bytes| file.write_at(bytes, at))?;
     file.sync()?;
     disk.rename(&draft, place)?;
     disk.sync_folder(folder)

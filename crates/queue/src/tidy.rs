@@ -2,12 +2,13 @@
 //! copied forward, a little at a time, so that a dead letter that stays for a month pins no disk.
 
 use std::collections::BTreeSet;
+use std::io;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bridge_core::{StoreError, View};
 use tracing::warn;
 
-use crate::disk::Access;
 use crate::draft::Draft;
 use crate::effect::Effect;
 use crate::fetch::{Address, Info, info_in};
@@ -20,6 +21,7 @@ use crate::record::{
 use crate::run::{Entry, Location};
 use crate::segment::Header;
 use crate::walk::{Step, walk};
+use crate::window::Window;
 use crate::writer::Writer;
 
 /// At most about so many bytes are copied between two batches.
@@ -74,7 +76,7 @@ impl Tidying {
 #[derive(Debug)]
 struct Copying {
     id: u32,
-    bytes: Vec<u8>,
+    window: Window,
     /// Its frames, and how many of them are done with.
     frames: Vec<Location>,
     done: usize,
@@ -85,6 +87,14 @@ struct Alive {
     slot: SlotId,
     view: View,
     placed: Placed,
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> StoreError {
+    StoreError::Io {
+        action: "read",
+        place: path.display().to_string(),
+        error: error.to_string(),
+    }
 }
 
 impl Writer {
@@ -209,20 +219,10 @@ impl Writer {
         let limit = victim.numbers().end;
         drop(state);
         let path = self.shared.layout.segment(first_seq);
-        let read = || {
-            let file = self.shared.disk.open(&path, Access::Read)?;
-            let len = usize::try_from(file.len()?).map_err(std::io::Error::other)?;
-            let mut bytes = vec![0; len];
-            file.read_at(&mut bytes, 0)?;
-            Ok(bytes)
-        };
-        let bytes = read().map_err(|error: std::io::Error| StoreError::Io {
-            action: "read",
-            place: path.display().to_string(),
-            error: error.to_string(),
-        })?;
+        let failed = |error| unreadable(&path, &error);
+        let mut window = Window::open(&*self.shared.disk, &path).map_err(failed)?;
         let mut frames = Vec::new();
-        walk(&bytes, &Header { first_seq, salt }, limit, |step| {
+        walk(&mut window, &Header { first_seq, salt }, limit, |step| {
             let Step::Frame(at, frame) = step else { return };
             if let (Ok(offset), Ok(len)) = (u32::try_from(at), u32::try_from(frame.len)) {
                 frames.push(Location {
@@ -231,10 +231,11 @@ impl Writer {
                     len,
                 });
             }
-        });
+        })
+        .map_err(failed)?;
         self.tidying.copying = Some(Copying {
             id,
-            bytes,
+            window,
             frames,
             done: 0,
         });
@@ -252,16 +253,19 @@ impl Writer {
             && let Some(location) = copying.frames.get(done)
         {
             done += 1;
-            let salt = self
-                .shared
-                .lock()
-                .index
-                .segments
-                .get(copying.id)
-                .map(|s| s.salt);
+            let state = self.shared.lock();
+            let Some(segment) = state.index.segments.get(copying.id) else {
+                break;
+            };
+            let (first_seq, salt) = (segment.first_seq, segment.salt);
+            drop(state);
             let start = usize::try_from(location.offset).unwrap_or(usize::MAX);
-            let bytes = copying.bytes.get(start..).unwrap_or_default();
-            if let Some(frame) = salt.and_then(|salt| crate::frame::parse(bytes, &salt)) {
+            let frame = copying.window.parse(start, &salt);
+            let frame = frame.map_err(|error| {
+                let path = self.shared.layout.segment(first_seq);
+                unreadable(&path, &error)
+            })?;
+            if let Some(frame) = frame {
                 self.copy_frame(&mut draft, *location, &frame);
             }
         }

@@ -1,9 +1,11 @@
 //! A walk over the bytes of one segment: frames, and what lies where frames should be.
 
+use std::io;
 use std::ops::Range;
 
 use crate::frame::{self, Frame, Kind};
 use crate::segment::{FRAMES_AT, Header};
+use crate::window::Window;
 
 /// A sound frame further on than this is none that belongs where it is.
 const MAX_GAP: u64 = 1 << 32;
@@ -23,23 +25,22 @@ pub(crate) enum Step<'a> {
 
 /// Walks over the frames of a segment that ends in front of the number `limit`. Returns the number
 /// behind the last sound frame.
-pub(crate) fn walk<'a>(
-    bytes: &'a [u8],
+pub(crate) fn walk(
+    window: &mut Window,
     header: &Header,
     limit: u64,
-    mut visit: impl FnMut(Step<'a>),
-) -> u64 {
+    mut visit: impl FnMut(Step<'_>),
+) -> io::Result<u64> {
     let mut expected = header.first_seq;
-    let mut budget = frame::resync_budget(bytes.len());
+    let mut budget = frame::resync_budget(window.len());
     let mut at = FRAMES_AT;
     // Behind a gap the numbers go on further up.
     let mut gap = false;
-    while at < bytes.len() {
-        let here = bytes.get(at..).unwrap_or_default();
-        match frame::parse(here, &header.salt) {
+    while at < window.len() {
+        match window.parse(at, &header.salt)? {
             Some(frame) if frame.seq >= limit && frame.seq >= expected => {
                 visit(Step::Void(at));
-                return expected;
+                return Ok(expected);
             }
             Some(frame)
                 if frame.seq == expected
@@ -58,14 +59,10 @@ pub(crate) fn walk<'a>(
             _ => {
                 // Not by how much room there is: what is cut off later must not change what is found.
                 let seqs = expected..expected.saturating_add(MAX_GAP).min(limit);
-                let found = frame::resync(bytes, at + 1, &header.salt, seqs, &mut budget);
-                let found = found.and_then(|found| {
-                    let frame = frame::parse(bytes.get(found..)?, &header.salt)?;
-                    Some((found, frame.seq))
-                });
+                let found = window.resync(at + 1, &header.salt, &seqs, &mut budget)?;
                 let Some((found, seq)) = found else {
                     visit(Step::BadTail(at, expected));
-                    return expected;
+                    return Ok(expected);
                 };
                 visit(Step::Bad(at..found, expected, seq - expected));
                 at = found;
@@ -73,5 +70,5 @@ pub(crate) fn walk<'a>(
             }
         }
     }
-    expected
+    Ok(expected)
 }

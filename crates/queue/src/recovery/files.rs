@@ -12,10 +12,6 @@ use crate::head::Head;
 use crate::report::{Damage, DamageKind};
 use crate::segment::{self, BadHeader, FRAMES_AT, Header};
 
-/// No segment of ours is larger than the largest segment and the largest message: what follows is
-/// not looked at.
-const MAX_FILE: u64 = (2 << 30) + (64 << 20);
-
 /// A file whose header could be read.
 #[derive(Debug)]
 pub(super) struct SegmentFile {
@@ -149,21 +145,11 @@ fn has_list(head: &[u8], header: &Header) -> bool {
 fn read_head(disk: &dyn Disk, path: &Path, older: usize) -> Result<(u64, Vec<u8>), OpenError> {
     let read = || -> io::Result<(u64, Vec<u8>)> {
         let file = disk.open(path, Access::Read)?;
-        let len = file.len()?.min(MAX_FILE);
+        let len = file.len()?;
         let wanted = usize::try_from(len).unwrap_or(usize::MAX);
         let mut head = vec![0; wanted.min(FRAMES_AT + frame::OVERHEAD + 4 + 16 * older)];
         file.read_at(&mut head, 0)?;
         Ok((len, head))
-    };
-    read().map_err(|source| io_error("read", path, source))
-}
-
-pub(super) fn read_all(disk: &dyn Disk, path: &Path, len: u64) -> Result<Vec<u8>, OpenError> {
-    let read = || -> io::Result<Vec<u8>> {
-        let len = usize::try_from(len.min(MAX_FILE)).map_err(io::Error::other)?;
-        let mut bytes = vec![0; len];
-        disk.open(path, Access::Read)?.read_at(&mut bytes, 0)?;
-        Ok(bytes)
     };
     read().map_err(|source| io_error("read", path, source))
 }

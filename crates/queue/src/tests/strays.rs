@@ -2,7 +2,7 @@
 //! deleted, and nothing of it keeps the journal from opening.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::sync::mpsc;
 
 use bridge_core::Move;
@@ -247,4 +247,32 @@ fn what_is_in_a_data_folder_is_for_no_one_else_to_read() {
         seen >= 5,
         "lock, head, reserve, a segment and what is set aside"
     );
+}
+
+#[test]
+fn i14_a_segment_that_became_huge_costs_neither_time_nor_space() {
+    const HUGE: u64 = 10 << 30;
+    for name in ["0000000000000001.log", "00000000000000ff.log"] {
+        let folder = real();
+        let segment = folder.path().join("journal").join(name);
+        let mut options = fs::OpenOptions::new();
+        let file = options.write(true).create(true).truncate(false);
+        file.open(&segment).unwrap().set_len(HUGE).unwrap();
+        let path = folder.path().to_owned();
+        let snapshot = in_time(move || Snapshot::of(&path)).unwrap();
+        assert_eq!(snapshot.entries(&key(0), View::Queue).len(), 1, "{name}");
+        let path = folder.path().to_owned();
+        let (journal, report) = in_time(move || Journal::open(&path, small())).unwrap();
+        let [damage] = &report.damage[..] else {
+            panic!("{name}: {report:?}");
+        };
+        assert_eq!(damage.offset + damage.bytes, HUGE, "{name}");
+        let kept = fs::metadata(damage.quarantine.as_ref().unwrap()).unwrap();
+        assert!(
+            kept.blocks() * 512 <= 1 << 20,
+            "{name}: holes are kept as holes"
+        );
+        put(&journal, 8);
+        assert_eq!(numbers(&journal, 0, View::Queue), [7, 8], "{name}");
+    }
 }
