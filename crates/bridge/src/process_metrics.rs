@@ -6,7 +6,7 @@ use bridge_transport::SessionStats;
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
 /// What a session's counters are called, in which order [`values`] gives them.
-const SESSION_COUNTERS: [(&str, &str); 18] = [
+const SESSION_COUNTERS: [(&str, &str); 19] = [
     ("connects_total", "Connections that were established."),
     (
         "connect_failures_total",
@@ -49,8 +49,12 @@ const SESSION_COUNTERS: [(&str, &str); 18] = [
         "QoS 0 messages received and dropped for lack of room.",
     ),
     (
+        "redeliveries_recognised_total",
+        "Messages sent again by the broker and recognised, so not handed on twice.",
+    ),
+    (
         "late_acknowledgements_total",
-        "Acknowledgements dropped because their connection was over.",
+        "Acknowledgements given when their connection was over.",
     ),
     ("published_total", "Messages admitted for publishing."),
     ("answered_total", "Answers received, refusals among them."),
@@ -82,6 +86,7 @@ fn values(stats: &SessionStats) -> [u64; SESSION_COUNTERS.len()] {
         stats.too_large,
         stats.properties_lost,
         stats.dropped_qos0,
+        stats.redeliveries_recognised,
         stats.late_acknowledgements,
         stats.admitted,
         stats.answered,

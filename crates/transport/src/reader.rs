@@ -2,17 +2,20 @@
 //!
 //! A persistent session is resumed, after a restart of the process too: the broker sends again
 //! what was not acknowledged. Messages are acknowledged by hand, in the order of arrival, and only
-//! on the connection on which they came.
+//! on a connection on which they came. What comes again while it is still in our hands, or after
+//! it has settled, is recognised and not handed out a second time.
 
 mod acks;
 mod announcing;
+mod exchanges;
 mod held;
 mod inbox;
 mod leftovers;
 mod receiving;
 mod subscribing;
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::hash::RandomState;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bridge_core::{
@@ -24,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::approach::{Approach, Renewal};
-use crate::connection::{Connection, Ending, Purpose};
+use crate::connection::{Connection, Ending, Purpose, is_takeover};
 use crate::lifecycle::Lifecycle;
 use crate::link::Seen;
 use crate::stats::Counters;
@@ -32,12 +35,12 @@ use crate::status::Status;
 use crate::task::SessionTask;
 use crate::{SessionConfig, SessionKind, SessionStats};
 
-use acks::{Acks, Releasing};
+use acks::{Acks, Line, Releasing};
 use announcing::Birth;
 use held::Held;
 use inbox::Inbox;
 use leftovers::Leftovers;
-use receiving::Receiving;
+use receiving::{Follows, Receiving};
 use subscribing::Standing;
 pub use subscribing::{DowngradedSubscription, RefusedSubscription};
 
@@ -85,7 +88,10 @@ struct Shared {
     counters: Arc<Counters>,
     state: Seen<SourceState>,
     inbox: Inbox,
+    acks: Arc<Acks>,
     releasing: Arc<Releasing>,
+    /// By which messages are compared; nobody else knows it.
+    digests: RandomState,
     standing: Mutex<Standing>,
 }
 
@@ -115,6 +121,12 @@ impl Reader {
             Arc::clone(&clock),
             Arc::clone(&counters),
         );
+        let releasing = Arc::<Releasing>::default();
+        let acks = Acks::new(
+            config.receive_maximum.get(),
+            Arc::clone(&releasing),
+            Arc::clone(&counters),
+        );
         let shared = Arc::new(Shared {
             config,
             subscriptions,
@@ -123,7 +135,9 @@ impl Reader {
             counters,
             state: Seen::new(SourceState::Down),
             inbox: Inbox::new(QOS0_ROOM, BYTES_ROOM),
-            releasing: Arc::default(),
+            acks: Arc::new(acks),
+            releasing,
+            digests: RandomState::new(),
             standing: Mutex::default(),
         });
         let task = SessionTask::spawn(shared.config.name.clone(), "reader", |cancel| {
@@ -244,11 +258,17 @@ async fn connect_and_serve(
         Arc::clone(&shared.clock),
         Arc::clone(&shared.counters),
     );
+    // The broker of the connection before, while its packet ids are still ours.
+    let mut known = None;
     loop {
         let first = lifecycle.next_epoch() == 1;
+        let follows = match &known {
+            _ if first => Follows::Nothing,
+            Some(broker) if broker == approach.endpoint() => Follows::SameBroker,
+            _ => Follows::Another,
+        };
         let client_id = lifecycle.client_id().to_owned();
         let left = Arc::new(Notify::new());
-        let owed = OnceLock::new();
         let opening = async {
             shared.inbox.at_most(room).await;
             let purpose = Purpose::Read {
@@ -263,14 +283,11 @@ async fn connect_and_serve(
                 &purpose,
                 status,
                 |client, marker, _| {
-                    let acks = Acks::new(
-                        Box::new(client.clone()),
-                        Arc::clone(&shared.releasing),
-                        Arc::clone(&shared.counters),
-                        Arc::clone(&left),
-                    );
-                    let acks = owed.get_or_init(|| Arc::new(acks));
-                    Receiving::new(Arc::clone(shared), Arc::clone(acks), marker, first)
+                    let line = Line {
+                        outlet: Box::new(client.clone()),
+                        left: Arc::clone(&left),
+                    };
+                    Receiving::new(Arc::clone(shared), line, marker, follows)
                 },
             )
             .await
@@ -296,10 +313,10 @@ async fn connect_and_serve(
                     approach: &mut approach,
                     status,
                     left: &left,
-                    owed: owed.get(),
                     leftovers: &mut leftovers,
                 };
                 let ending = serve(shared, connection, upkeep, cancel).await;
+                known = (!is_takeover(&ending)).then(|| broker.clone());
                 approach.ended(&ending);
                 lifecycle.ended(&broker, &ending)
             }
@@ -322,7 +339,6 @@ struct Upkeep<'a, 'b> {
     status: Option<&'a Status>,
     /// Told when a message is left with the broker.
     left: &'a Notify,
-    owed: Option<&'a Arc<Acks>>,
     leftovers: &'a mut Leftovers<'b>,
 }
 
@@ -337,7 +353,6 @@ async fn serve(
         approach,
         status,
         left,
-        owed,
         leftovers,
     } = upkeep;
     let client = connection.client.clone();
@@ -364,12 +379,12 @@ async fn serve(
             ending
         }
         () = again => {
-            handed_over(owed).await;
+            handed_over(&shared.acks).await;
             come_again(connection, status).await;
             Ending::Closed
         }
         renewal = approach.due() => {
-            handed_over(owed).await;
+            handed_over(&shared.acks).await;
             match renewal {
                 Renewal::Keys => come_again(connection, status).await,
                 Renewal::FailBack => connection.goodbye(status.map(Status::offline)).await,
@@ -377,7 +392,7 @@ async fn serve(
             Ending::Closed
         }
         () = cancel.cancelled() => {
-            handed_over(owed).await;
+            handed_over(&shared.acks).await;
             connection.goodbye(status.map(Status::offline)).await;
             Ending::Closed
         }
@@ -394,10 +409,10 @@ async fn come_again(connection: Connection, status: Option<&Status>) {
 
 /// Waits until the library has taken every acknowledgement that was given: a goodbye overtakes
 /// those that still wait for room.
-async fn handed_over(owed: Option<&Arc<Acks>>) {
+async fn handed_over(acks: &Acks) {
     let (within, step) = (Duration::from_secs(2), Duration::from_millis(2));
     let taken = async {
-        while owed.is_some_and(|acks| acks.is_due()) {
+        while acks.is_due() {
             sleep(step).await;
         }
     };

@@ -44,9 +44,12 @@ pub struct SessionStats {
     pub received: u64,
     /// Of these, the ones that the broker said it had sent before.
     pub redelivered: u64,
+    /// Of these, the ones that were recognised and not handed out again.
+    pub redeliveries_recognised: u64,
     /// QoS 0 messages dropped because nobody took the ones before them.
     pub dropped_qos0: u64,
-    /// Acknowledgements that came after their connection had ended, and were dropped.
+    /// Acknowledgements that came after their connection had ended, and were not sent on it. Where
+    /// the broker sends the message again, they are its answer then.
     pub late_acknowledgements: u64,
     /// Messages left with the broker.
     pub left: u64,
@@ -87,6 +90,13 @@ macro_rules! counters {
                 client_id.clone_into(&mut known);
             }
 
+            /// A message has come again and is not handed out again.
+            pub(crate) fn recognised(&self) {
+                self.received.add(1);
+                self.redelivered.add(1);
+                self.redeliveries_recognised.add(1);
+            }
+
             pub(crate) fn snapshot(&self) -> SessionStats {
                 SessionStats {
                     connected: self.connected.load(Ordering::Relaxed),
@@ -114,6 +124,7 @@ counters!(
     leftover_subscriptions,
     received,
     redelivered,
+    redeliveries_recognised,
     dropped_qos0,
     late_acknowledgements,
     left,

@@ -1,6 +1,7 @@
-//! Acknowledgements of one connection: given in any order, sent in the order of arrival.
+//! Acknowledgements: given in any order, sent in the order of arrival, each on the connection that
+//! its message came on.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bridge_core::{Acknowledge, QoS};
@@ -8,6 +9,7 @@ use rumqttc::mqttbytes::v5::{PubAck, PubRec};
 use rumqttc::{AsyncClient, ManualAck};
 use tokio::sync::Notify;
 
+use super::exchanges::{Arrival, Concern, Exchanges, Given, Incoming, Ticket};
 use crate::stats::Counters;
 
 /// QoS 2 messages that were acknowledged and that the broker has not released: a repetition of
@@ -41,40 +43,30 @@ impl Releasing {
     }
 }
 
-/// The acknowledgements that one connection owes, in order of arrival (MQTT 5 §4.6).
+/// The acknowledgements that a reader owes, in order of arrival (MQTT 5 §4.6).
 ///
-/// It belongs to one connection, an epoch: what is given after that connection has ended is
-/// dropped here. The broker sends those messages again.
+/// Each belongs to one connection. One that is given after that has ended is dropped, unless the
+/// broker has sent its message again since: then it is that connection's.
 #[derive(Debug)]
 pub(super) struct Acks {
     owed: Mutex<Owed>,
     releasing: Arc<Releasing>,
     counters: Arc<Counters>,
-    /// Told when a message is left with the broker.
-    left: Arc<Notify>,
 }
 
 #[derive(Debug)]
 struct Owed {
-    /// `None` once the connection has ended.
-    sender: Option<Box<dyn Outlet>>,
-    queue: VecDeque<Slot>,
-    ids: HashSet<u16>,
-    /// The number of the slot at the front.
-    first: u64,
+    /// `None` while there is no connection.
+    line: Option<Line>,
+    exchanges: Exchanges,
 }
 
+/// What a connection is told by.
 #[derive(Debug)]
-struct Slot {
-    packet_id: u16,
-    qos: QoS,
-    given: Option<Given>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Given {
-    Settled,
-    Left,
+pub(super) struct Line {
+    pub(super) outlet: Box<dyn Outlet>,
+    /// Told when a message that came on it is left with the broker.
+    pub(super) left: Arc<Notify>,
 }
 
 /// Where acknowledgements go. True when it was taken.
@@ -95,66 +87,69 @@ impl Outlet for AsyncClient {
 
 impl Acks {
     pub(super) fn new(
-        sender: Box<dyn Outlet>,
+        receive_maximum: u16,
         releasing: Arc<Releasing>,
         counters: Arc<Counters>,
-        left: Arc<Notify>,
     ) -> Self {
         Self {
             owed: Mutex::new(Owed {
-                sender: Some(sender),
-                queue: VecDeque::new(),
-                ids: HashSet::new(),
-                first: 0,
+                line: None,
+                exchanges: Exchanges::new(receive_maximum),
             }),
             releasing,
             counters,
-            left,
         }
     }
 
-    /// A message of QoS 1 or 2 has come. `None` when it has come before on this connection and
-    /// is still owed its acknowledgement: a broker must not do that (MQTT 5 §4.4), and one
-    /// acknowledgement is all that it may get.
-    pub(super) fn arrived(self: &Arc<Self>, packet_id: u16, qos: QoS) -> Option<Receipt> {
+    /// A connection stands. `resumed` says that the broker goes on with the session of the one
+    /// before.
+    pub(super) fn begin(&self, line: Line, resumed: bool) {
         let mut owed = self.lock();
-        if !owed.ids.insert(packet_id) {
-            return None;
-        }
-        let number = owed.first + owed.queue.len() as u64;
-        owed.queue.push_back(Slot {
-            packet_id,
-            qos,
-            given: None,
-        });
-        Some(Receipt(Some((Arc::clone(self), number))))
+        owed.exchanges.begin(resumed);
+        owed.line = Some(line);
     }
 
     /// The connection has ended.
     pub(super) fn end(&self) {
         let mut owed = self.lock();
-        owed.sender = None;
-        owed.queue.clear();
-        owed.ids.clear();
+        owed.line = None;
+        owed.exchanges.end();
     }
 
-    fn give(&self, number: u64, given: Given) {
+    /// Whether the broker has to send again what was left with it on an earlier connection.
+    pub(super) fn any_left(&self) -> bool {
+        self.lock().exchanges.any_left()
+    }
+
+    /// A message of QoS 1 or 2 has come: the right to acknowledge it, or `None` when it is not to
+    /// be handed out.
+    pub(super) fn arrived(self: &Arc<Self>, incoming: Incoming) -> Option<Receipt> {
         let mut owed = self.lock();
-        if owed.sender.is_none() {
-            if given == Given::Settled {
-                self.counters.late_acknowledgements.add(1);
+        match owed.exchanges.arrived(incoming) {
+            Arrival::New(ticket) => Some(Receipt(Some((Arc::clone(self), ticket)))),
+            Arrival::Recognised => {
+                owed.send_what_is_due(&self.releasing);
+                self.counters.recognised();
+                None
             }
-            return;
+            Arrival::Repeated => None,
         }
-        let index = usize::try_from(number.saturating_sub(owed.first)).unwrap_or(usize::MAX);
-        if let Some(slot) = owed.queue.get_mut(index) {
-            slot.given = Some(given);
-        }
-        owed.send_what_is_due(&self.releasing);
-        drop(owed);
-        if given == Given::Left {
-            self.counters.left.add(1);
-            self.left.notify_one();
+    }
+
+    fn give(&self, ticket: Ticket, given: Given) {
+        let mut owed = self.lock();
+        match (owed.exchanges.give(ticket, given), given) {
+            (Concern::Here, given) => {
+                owed.send_what_is_due(&self.releasing);
+                if given == Given::Left {
+                    self.counters.left.add(1);
+                    if let Some(line) = &owed.line {
+                        line.left.notify_one();
+                    }
+                }
+            }
+            (Concern::Nowhere, Given::Settled) => self.counters.late_acknowledgements.add(1),
+            (Concern::Nowhere, Given::Left) => {}
         }
     }
 
@@ -165,8 +160,7 @@ impl Acks {
 
     /// Whether something that was given still waits for room.
     pub(super) fn is_due(&self) -> bool {
-        let front_is_given = |slot: &Slot| slot.given.is_some();
-        self.lock().queue.front().is_some_and(front_is_given)
+        self.lock().exchanges.is_due()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Owed> {
@@ -175,39 +169,23 @@ impl Acks {
 }
 
 impl Owed {
-    /// Sends from the front as far as everything has been given. What was left is passed over:
-    /// it will not be acknowledged on this connection, and the order of the others stays. Where
-    /// the library has no room for more, the rest follows when it has sent some.
+    /// Sends as much as there is room for. Where the library has no room for more, the rest
+    /// follows when it has sent some.
     fn send_what_is_due(&mut self, releasing: &Releasing) {
-        while let Some(Slot {
-            packet_id,
-            qos,
-            given: Some(given),
-        }) = self.queue.front()
-        {
-            let (packet_id, qos, given) = (*packet_id, *qos, *given);
-            if given == Given::Settled {
-                let sent = self
-                    .sender
-                    .as_ref()
-                    .is_some_and(|sender| sender.send(packet_id, qos));
-                if !sent {
-                    return;
-                }
-                if qos == QoS::ExactlyOnce {
-                    releasing.insert(packet_id);
-                }
-                self.ids.remove(&packet_id);
+        let Some(line) = &self.line else { return };
+        self.exchanges.send_what_is_due(|packet_id, qos| {
+            let sent = line.outlet.send(packet_id, qos);
+            if sent && qos == QoS::ExactlyOnce {
+                releasing.insert(packet_id);
             }
-            self.queue.pop_front();
-            self.first += 1;
-        }
+            sent
+        });
     }
 }
 
 /// The right to acknowledge one message; that of a QoS 0 message is empty.
 #[derive(Debug)]
-pub(super) struct Receipt(Option<(Arc<Acks>, u64)>);
+pub(super) struct Receipt(Option<(Arc<Acks>, Ticket)>);
 
 impl Receipt {
     pub(super) const fn nothing_owed() -> Self {
@@ -215,8 +193,8 @@ impl Receipt {
     }
 
     fn give(&mut self, given: Given) {
-        if let Some((acks, number)) = self.0.take() {
-            acks.give(number, given);
+        if let Some((acks, ticket)) = self.0.take() {
+            acks.give(ticket, given);
         }
     }
 }
@@ -268,17 +246,31 @@ mod tests {
 
     fn acks() -> (Arc<Acks>, Sent, Arc<Counters>) {
         let (sent, counters) = (Sent::default(), Arc::new(Counters::default()));
-        let acks = Acks::new(
-            Box::new(sent.clone()),
-            Arc::default(),
-            Arc::clone(&counters),
-            Arc::default(),
-        );
-        (Arc::new(acks), sent, counters)
+        let acks = Acks::new(5, Arc::default(), Arc::clone(&counters));
+        let acks = Arc::new(acks);
+        connect(&acks, &sent);
+        (acks, sent, counters)
+    }
+
+    fn connect(acks: &Acks, sent: &Sent) {
+        let line = Line {
+            outlet: Box::new(sent.clone()),
+            left: Arc::default(),
+        };
+        acks.begin(line, true);
+    }
+
+    fn arrived(acks: &Arc<Acks>, packet_id: u16, dup: bool) -> Option<Receipt> {
+        acks.arrived(Incoming {
+            packet_id,
+            qos: QoS::AtLeastOnce,
+            dup,
+            content: 0,
+        })
     }
 
     fn arrive(acks: &Arc<Acks>, packet_id: u16) -> Box<dyn Acknowledge> {
-        Box::new(acks.arrived(packet_id, QoS::AtLeastOnce).unwrap())
+        Box::new(arrived(acks, packet_id, false).unwrap())
     }
 
     #[test]
@@ -315,10 +307,10 @@ mod tests {
         assert_eq!(sent.ids(), [2, 3]);
         assert_eq!(counters.snapshot().left, 1);
         assert!(
-            acks.arrived(1, QoS::AtLeastOnce).is_none(),
+            arrived(&acks, 1, false).is_none(),
             "still open at the broker"
         );
-        assert!(acks.arrived(2, QoS::AtLeastOnce).is_some(), "free again");
+        assert!(arrived(&acks, 2, false).is_some(), "free again");
     }
 
     #[test]
@@ -337,8 +329,24 @@ mod tests {
     fn a_message_that_comes_twice_on_one_connection_is_owed_one_acknowledgement() {
         let (acks, sent, _) = acks();
         let first = arrive(&acks, 1);
-        assert!(acks.arrived(1, QoS::AtLeastOnce).is_none());
+        assert!(arrived(&acks, 1, false).is_none());
         first.settled();
         assert_eq!(sent.ids(), [1]);
+    }
+
+    #[test]
+    fn what_comes_again_is_acknowledged_on_the_connection_that_stands() {
+        let (acks, sent, counters) = acks();
+        let (first, second) = (arrive(&acks, 1), arrive(&acks, 2));
+        acks.end();
+        second.settled();
+        connect(&acks, &sent);
+        assert!(arrived(&acks, 1, true).is_none());
+        assert!(arrived(&acks, 2, true).is_none());
+        assert_eq!(sent.ids(), [0; 0], "the first has not settled");
+        first.settled();
+        assert_eq!(sent.ids(), [1, 2]);
+        assert_eq!(counters.snapshot().redeliveries_recognised, 2);
+        assert_eq!(counters.snapshot().late_acknowledgements, 1);
     }
 }

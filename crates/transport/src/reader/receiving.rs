@@ -1,5 +1,6 @@
 //! The connection's side of reading: what comes, in order.
 
+use std::hash::{BuildHasher as _, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,18 +10,31 @@ use rumqttc::mqttbytes::v5::{Packet, Publish};
 use tracing::{error, warn};
 
 use super::Shared;
-use super::acks::{Acks, Receipt};
+use super::acks::{Line, Receipt};
+use super::exchanges::Incoming;
 use crate::connection::{Handler, Welcome};
 use crate::convert::{from_wire, from_wire_qos};
 use crate::guard::{Marker, SetAside};
 
+/// What a connection comes after.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Follows {
+    /// It is the first of this process.
+    Nothing,
+    /// One to the same broker.
+    SameBroker,
+    /// One to another broker, or another client was in our place meanwhile: packet ids may mean
+    /// other messages.
+    Another,
+}
+
 /// Turns what a connection receives into deliveries.
 pub(super) struct Receiving {
     shared: Arc<Shared>,
-    acks: Arc<Acks>,
+    /// Given to the acknowledgements when the connection stands.
+    line: Option<Line>,
     marker: Marker,
-    /// Whether this is the first connection of this process.
-    first: bool,
+    follows: Follows,
     /// How long the connection was held up for want of room, and since when that is counted.
     waited: Duration,
     waits_since: Duration,
@@ -30,14 +44,14 @@ pub(super) struct Receiving {
 }
 
 impl Receiving {
-    pub(super) fn new(shared: Arc<Shared>, acks: Arc<Acks>, marker: Marker, first: bool) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, line: Line, marker: Marker, follows: Follows) -> Self {
         Self {
             waited: Duration::ZERO,
             waits_since: shared.clock.monotonic(),
             shared,
-            acks,
+            line: Some(line),
             marker,
-            first,
+            follows,
             announced_invalid: false,
             announced_unsound: false,
             announced_too_large: false,
@@ -51,14 +65,24 @@ impl Receiving {
             // The library has repeated the PUBREC by itself.
             QoS::ExactlyOnce if self.shared.releasing.contains(packet_id) => {
                 if dup {
+                    self.shared.counters.recognised();
                     return;
                 }
                 Receipt::nothing_owed()
             }
-            QoS::AtLeastOnce | QoS::ExactlyOnce => match self.acks.arrived(packet_id, qos) {
-                Some(receipt) => receipt,
-                None => return,
-            },
+            QoS::AtLeastOnce | QoS::ExactlyOnce => {
+                let content = self.shared.digests.hash_one(Content(&publish));
+                let incoming = Incoming {
+                    packet_id,
+                    qos,
+                    dup,
+                    content,
+                };
+                match self.shared.acks.arrived(incoming) {
+                    Some(receipt) => receipt,
+                    None => return,
+                }
+            }
         };
         let receipt = Box::new(receipt);
         let properties = publish.properties.iter();
@@ -148,13 +172,20 @@ impl Receiving {
 
 impl Handler for Receiving {
     fn connected(&mut self, welcome: &Welcome) {
-        if welcome.session_present {
-            // All of it comes again, with acknowledgements that count.
-            self.shared.inbox.forget_acknowledgeable();
-        } else {
-            self.shared.releasing.clear();
-            if self.shared.keep().is_some() && !self.first {
-                self.shared.session_lost();
+        let shared = &self.shared;
+        let resumed = welcome.session_present && self.follows == Follows::SameBroker;
+        if welcome.session_present && (!resumed || shared.acks.any_left()) {
+            // All of it comes again, in order with what was left and with acknowledgements that
+            // count.
+            shared.inbox.forget_acknowledgeable();
+        }
+        if let Some(line) = self.line.take() {
+            shared.acks.begin(line, resumed);
+        }
+        if !welcome.session_present {
+            shared.releasing.clear();
+            if shared.keep().is_some() && self.follows != Follows::Nothing {
+                shared.session_lost();
             }
         }
         self.shared.state.set(SourceState::Connected);
@@ -167,7 +198,7 @@ impl Handler for Receiving {
                 self.shared.releasing.released(release.pkid);
             }
             // Something has left: there is room for acknowledgements that found none.
-            Event::Outgoing(_) => self.acks.send_rest(),
+            Event::Outgoing(_) => self.shared.acks.send_rest(),
             _ => {}
         }
     }
@@ -175,7 +206,28 @@ impl Handler for Receiving {
 
 impl Drop for Receiving {
     fn drop(&mut self) {
-        self.acks.end();
+        self.shared.acks.end();
         self.shared.state.set(SourceState::Down);
+    }
+}
+
+/// What makes two messages the same. Not their expiry, which counts down at the broker, nor what
+/// belongs to a connection or a subscription.
+struct Content<'a>(&'a Publish);
+
+impl Hash for Content<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self(publish) = self;
+        let properties = publish.properties.as_ref().map(|properties| {
+            (
+                properties.payload_format_indicator,
+                &properties.content_type,
+                &properties.response_topic,
+                &properties.correlation_data,
+                &properties.user_properties,
+            )
+        });
+        (publish.qos as u8, publish.retain).hash(state);
+        (&publish.topic, &publish.payload, properties).hash(state);
     }
 }

@@ -16,6 +16,7 @@ mod hostile;
 mod leftovers;
 mod logs;
 mod recovery;
+mod redeliveries;
 mod resuming;
 mod row_01_reason_codes;
 mod row_02_many_refusals;

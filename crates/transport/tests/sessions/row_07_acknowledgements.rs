@@ -97,26 +97,6 @@ async fn one_that_comes_after_a_reconnect_harms_neither_connection_nor_message()
 }
 
 #[tokio::test]
-async fn what_was_not_taken_before_a_reconnect_is_not_handed_out_twice() {
-    let broker = ScriptedBroker::behaving(sending(numbered(5, 1))).await;
-    let proxy = Proxy::start(broker.port()).await;
-    let reader = reader(config(proxy.port(), "r"), "t");
-    wait_until("all have come", DEADLINE, || reader.stats().received == 5).await;
-    proxy.cut(Cut::Reset);
-    wait_until("all have come again", DEADLINE, || {
-        reader.stats().received == 10
-    })
-    .await;
-    for expected in 1..=5 {
-        assert_eq!(take(&reader).await.payload, expected.to_string());
-    }
-    wait_until("each is acknowledged once", DEADLINE, || {
-        acks(&broker).len() == 5
-    })
-    .await;
-}
-
-#[tokio::test]
 async fn a_qos_2_message_is_released_on_the_next_connection() {
     let broker = ScriptedBroker::start(|mut connection| async move {
         connection.expect_connect().await;
