@@ -20,6 +20,9 @@ use tokio_util::sync::CancellationToken;
 
 use self::bounded::Bounded;
 
+/// The answer to every other path.
+const PATHS: &str = "there are /livez, /readyz and /metrics\n";
+
 /// What the listener shows of the service behind it.
 pub(crate) trait Observed: Send + Sync + 'static {
     /// How it goes, or `None` once it is stopping.
@@ -56,6 +59,7 @@ impl Monitor {
             .route("/livez", get(|| async { "ok\n" }))
             .route("/readyz", get(readyz))
             .route("/metrics", get(metrics))
+            .fallback(|| async { (StatusCode::NOT_FOUND, PATHS) })
             .with_state(observed);
         axum::serve(Bounded::new(self.0), routes)
             .with_graceful_shutdown(stop.cancelled_owned())

@@ -1,11 +1,16 @@
 //! `bridge run`: the service, until it is told to stop.
 
+use std::time::{Duration, Instant};
+
 use anyhow::Context as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, info, warn};
 
 use crate::config::Config;
 use crate::service::Service;
+
+/// `timeout` and some supervisors signal a process and its group, so that one wish arrives twice.
+const ECHO: Duration = Duration::from_millis(500);
 
 /// Serves until SIGTERM or SIGINT, then stops in order. A second signal stops at once.
 pub(crate) fn run(config: Config) -> anyhow::Result<()> {
@@ -35,7 +40,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     };
     let stopped = tokio::select! {
         stopped = service.shutdown() => stopped,
-        name = signals.next() => {
+        name = signals.once_more() => {
             warn!(event = "signal", signal = name, "stopping at once");
             anyhow::bail!("stopped by a second {name} before everything had settled; what had not \
                            is still at its source or in the journal");
@@ -60,6 +65,17 @@ impl Signals {
             terminate: listen(SignalKind::terminate())?,
             interrupt: listen(SignalKind::interrupt())?,
         })
+    }
+
+    /// The next that is not an echo of the one just taken.
+    async fn once_more(&mut self) -> &'static str {
+        let taken = Instant::now();
+        loop {
+            let name = self.next().await;
+            if taken.elapsed() >= ECHO {
+                return name;
+            }
+        }
     }
 
     async fn next(&mut self) -> &'static str {

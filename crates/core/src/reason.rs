@@ -173,7 +173,11 @@ impl fmt::Display for Reason {
 
 /// A text that names no reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no such reason: {0:?}")]
+#[error(
+    "no such reason: {0:?}; it is the name of a broker's code, such as not_authorized or \
+     quota_exceeded, or one of {names}",
+    names = LOCAL.map(|(_, name)| name).join(", ")
+)]
 pub struct UnknownReason(String);
 
 impl FromStr for Reason {
@@ -209,7 +213,11 @@ mod tests {
         for (reason, name) in LOCAL {
             assert_eq!(name.parse::<Reason>(), Ok(reason));
         }
-        assert!("nonsense".parse::<Reason>().is_err());
+        let unknown = "nonsense".parse::<Reason>().unwrap_err().to_string();
+        assert!(
+            unknown.contains("expired, "),
+            "says what there is: {unknown}"
+        );
     }
 
     #[test]

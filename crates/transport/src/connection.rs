@@ -13,12 +13,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bridge_core::{Closing, Message, ReasonCode};
+use rumqttc::mqttbytes::Error as MqttError;
 use rumqttc::mqttbytes::v5::{
     ConnectProperties, DisconnectProperties, DisconnectReasonCode, Packet,
 };
 use rumqttc::{
     AckMode, AsyncClient, Broker, ConnectionError, Event, EventLoop, MqttOptions, PublishNotice,
-    PublishOptions, ValidatedTopic,
+    PublishOptions, StateError, ValidatedTopic,
 };
 use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinHandle};
@@ -26,7 +27,7 @@ use tokio::time::timeout;
 
 use crate::approach::{Approach, Way};
 use crate::convert::to_wire_qos;
-use crate::dial::DialError;
+use crate::dial::{DialError, closed};
 use crate::guard::{Flush, Guarded, Marker, Rules, Said, Violation, Witness};
 use crate::keys::KeyError;
 use crate::packet::{self, Policies};
@@ -76,7 +77,7 @@ pub(crate) enum Ending {
     #[error("closed by the bridge")]
     Closed,
     /// MQTT 5 §3.2.2.2.
-    #[error("the broker refused the connection: {}", said(.0))]
+    #[error("the broker refused the connection: {}{}", said(.0), remedy(.0.0))]
     Refused(Said),
     /// MQTT 5 §3.14.
     #[error("the broker disconnected: {}", said(.0))]
@@ -98,6 +99,12 @@ pub(crate) enum Ending {
     /// The network, or the protocol.
     #[error("{}", words::of(.0))]
     Failed(#[from] ConnectionError),
+    /// The connection stood, and ended before the CONNACK.
+    #[error(
+        "the connection was closed before the broker had answered; is its port for TLS \
+         (mqtts://) or WebSocket (ws://), or does it speak another version of MQTT (protocol)?"
+    )]
+    ClosedUnanswered,
     /// MQTT 5 §4.13.
     #[error("{0}")]
     Violated(Violation),
@@ -121,6 +128,32 @@ fn said((code, text): &Said) -> String {
     match text {
         Some(text) => format!("{code} ({text:?})"),
         None => code.to_string(),
+    }
+}
+
+/// What is likely to help against a refused connection.
+const fn remedy(code: ReasonCode) -> &'static str {
+    match code.get() {
+        0x84 => "; set protocol to the version that it speaks",
+        0x85 => "; it does not take this client_id",
+        0x86 | 0x87 => "; are user name and password right, and may this client connect?",
+        _ => "",
+    }
+}
+
+impl Ending {
+    /// The same of a connection on which the broker has not answered yet.
+    fn before_an_answer(self) -> Self {
+        match self {
+            Self::Failed(
+                ConnectionError::Io(error)
+                | ConnectionError::MqttState(StateError::Deserialization(MqttError::Io(error))),
+            ) if error.get_ref().is_none() && closed(&error) => Self::ClosedUnanswered,
+            Self::Failed(ConnectionError::MqttState(StateError::ConnectionAborted)) => {
+                Self::ClosedUnanswered
+            }
+            other => other,
+        }
     }
 }
 
@@ -176,7 +209,7 @@ impl Connection {
                 welcome,
                 driver,
             }),
-            Err(_) => Err(driver.ended().await),
+            Err(_) => Err(driver.ended().await.before_an_answer()),
         }
     }
 

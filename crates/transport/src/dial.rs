@@ -23,6 +23,7 @@ use socket::Socket;
 pub(crate) use fault::{DialError, Fault};
 pub(crate) use socket::Held;
 pub(crate) use stream::Stream;
+pub(crate) use tls::closed;
 
 /// What a connection is dialled on.
 #[derive(Debug, Clone, Copy)]

@@ -56,7 +56,7 @@ pub(crate) enum KeyError {
         key.display()
     )]
     HalfPair { certificate: PathBuf, key: PathBuf },
-    #[error("the certificate in {} is of no use: {error}", path.display())]
+    #[error("the certificate in {} is of no use: {}", path.display(), certificate_unusable(.error))]
     Certificate { path: PathBuf, error: rustls::Error },
     #[error(
         "this machine trusts no authority{why}; \
@@ -67,6 +67,18 @@ pub(crate) enum KeyError {
     Tls(rustls::Error),
     #[error("a defect ended the reading of the keys: {0}; please report it")]
     Defect(String),
+}
+
+/// What a library says against a certificate, in plain words where it has none of its own.
+pub fn certificate_unusable(why: &dyn std::fmt::Display) -> String {
+    let why = why.to_string();
+    if why.contains("UnsupportedCertVersion") {
+        "it is of X.509 version 1, and only version 3 is taken; \
+         `openssl x509 -req` writes that where it is given an -extfile"
+            .to_owned()
+    } else {
+        why
+    }
 }
 
 /// Where the keys of one endpoint come from.

@@ -69,6 +69,7 @@ pub use config::{
     Protocol, QosUnavailable, RetainUnavailable, Secret, SessionConfig, SessionKind, StatusTopic,
     Tls, TlsVersion, Trust, WebSocket,
 };
+pub use keys::certificate_unusable;
 pub use protocol::{PORTABLE_CLIENT_ID, Unsaid};
 pub use reader::{DowngradedSubscription, Reader, ReaderTuning, RefusedSubscription};
 pub use stats::SessionStats;

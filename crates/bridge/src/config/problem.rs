@@ -370,6 +370,9 @@ impl Problem {
             Self::NoEffect { .. } | Self::BrokerTwice(_) => "remove it",
             Self::NoUrlFor { needed, .. } => return Some(format!("write {needed}, or remove it")),
             Self::HalfPair(_, missing) => return Some(format!("add `{missing}`")),
+            Self::File { what, .. } if what.starts_with("cannot be read") => {
+                "name a file that this user may read; a relative path begins at the folder of this file"
+            }
             Self::KeyOfAnother => "name the key that the certificate was made for",
             Self::ServerName(_) => "write a host name or an IP address, without brackets and port",
             Self::Header(problem) => problem.remedy(),

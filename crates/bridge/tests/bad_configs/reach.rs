@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use bridge_testkit::Authority;
 
 use super::{after, check, check_in, refused, with};
@@ -12,6 +14,19 @@ const SESSION: &str = "    client_id: plant-7-up";
 /// The good configuration with another URL for its destination and `more` of its fields.
 fn cloud(url: &str, more: &str) -> String {
     with("mqtt://localhost:1884", url).replace(SESSION, &format!("{SESSION}\n{more}"))
+}
+
+/// The certificate, saying that it is of X.509 version 1 and not 3.
+fn version_1(certificate: &[u8]) -> Vec<u8> {
+    let text = std::str::from_utf8(certificate).unwrap();
+    let lines: String = text.lines().filter(|line| !line.contains('-')).collect();
+    let mut der = BASE64.decode(lines).unwrap();
+    let version = der
+        .windows(5)
+        .position(|five| five == b"\xa0\x03\x02\x01\x02");
+    der[version.unwrap() + 4] = 0;
+    let base64 = BASE64.encode(der);
+    format!("-----BEGIN CERTIFICATE-----\n{base64}\n-----END CERTIFICATE-----\n").into_bytes()
 }
 
 #[test]
@@ -40,6 +55,7 @@ fn encryption() {
         "encrypted.key",
         b"-----BEGIN ENCRYPTED PRIVATE KEY-----\naHVudGVyMg==\n-----END ENCRYPTED PRIVATE KEY-----\n",
     );
+    write("version-1.pem", &version_1(&read(&client.certificate)));
     write("large.pem", &vec![b'x'; 1_100_000]);
     let mut all = String::new();
     let tls = |fields: &str| cloud("mqtts://broker", &format!("    tls: {{ {fields} }}"));
@@ -65,6 +81,10 @@ fn encryption() {
         (
             "the key of another",
             tls("certificate_file: client.pem, key_file: other.key"),
+        ),
+        (
+            "a certificate of X.509 version 1",
+            tls("certificate_file: version-1.pem, key_file: client.key"),
         ),
         (
             "a key with a passphrase",

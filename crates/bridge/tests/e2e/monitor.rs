@@ -57,7 +57,9 @@ async fn readiness_follows_the_sessions_up_and_down() {
     source.stop().await;
     until_ready_up_to(&bridge, "live").await;
     assert_eq!(bridge.get("/readyz?level=fine").await.unwrap().status, 400);
-    assert_eq!(bridge.get("/").await.unwrap().status, 404);
+    let elsewhere = bridge.get("/").await.unwrap();
+    assert_eq!(elsewhere.status, 404);
+    assert!(elsewhere.body.contains("/metrics"), "says what there is");
 }
 
 #[tokio::test]

@@ -55,6 +55,15 @@ async fn sigint_ends_the_service_in_good_order() {
 }
 
 #[tokio::test]
+async fn one_wish_that_arrives_as_two_signals_ends_the_service_in_good_order() {
+    ends_in_good_order(|bridge| {
+        bridge.sigterm();
+        bridge.sigint();
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_service_that_never_got_a_connection_ends_as_well() {
     let (nobody, nothing) = (
         bridge_testkit::PortLease::take(),

@@ -9,6 +9,7 @@ use tokio_rustls::rustls::{self, AlertDescription, CertificateError};
 use tokio_tungstenite::tungstenite;
 
 use crate::Endpoint;
+use crate::keys::certificate_unusable;
 
 /// An endpoint that could not be reached.
 #[derive(Debug, thiserror::Error)]
@@ -93,7 +94,7 @@ pub(crate) enum Fault {
         names(held)
     )]
     WrongName { held: Vec<String> },
-    #[error("the broker's certificate is of no use: {0}")]
+    #[error("the broker's certificate is of no use: {}", certificate_unusable(.0))]
     Certificate(CertificateError),
     #[error("{name:?} can be no name in a certificate; set tls.server_name to the one to expect")]
     ServerName { name: String },

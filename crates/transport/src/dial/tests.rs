@@ -246,6 +246,19 @@ async fn a_port_that_speaks_something_else_is_told() {
     let said = no_way(&tls("127.0.0.1", port, trusting(&authority))).await;
     assert_says(&said, "use mqtt:// or ws://");
     answering.abort();
+
+    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = gone.local_addr().unwrap().port();
+    let resetting = tokio::spawn(async move {
+        loop {
+            // What is left unread makes a reset of the close.
+            let (stream, _) = gone.accept().await.unwrap();
+            stream.readable().await.unwrap();
+        }
+    });
+    let said = no_way(&websocket(port, "/")).await;
+    assert_says(&said, "if it speaks plain MQTT, mqtt://");
+    resetting.abort();
 }
 
 // === WebSocket ===

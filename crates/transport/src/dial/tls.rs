@@ -51,7 +51,8 @@ pub(super) async fn encrypt(
         })
 }
 
-fn closed(error: &io::Error) -> bool {
+/// Whether the other side has just gone.
+pub(crate) fn closed(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
     matches!(
         error.kind(),
@@ -80,10 +81,17 @@ fn certificate_fault(error: &CertificateError) -> Fault {
         }
         CertificateError::NotValidForName => Fault::WrongName { held: Vec::new() },
         CertificateError::NotValidForNameContext { presented, .. } => Fault::WrongName {
-            held: presented.clone(),
+            held: presented.iter().map(|name| plain(name)).collect(),
         },
         error => Fault::Certificate(error.clone()),
     }
+}
+
+/// A name that a certificate holds, without the library's word for its kind.
+fn plain(name: &str) -> String {
+    let inner = name.strip_suffix(')').and_then(|name| name.split_once('('));
+    let inner = inner.map_or(name, |(_, inner)| inner);
+    inner.trim_matches('"').to_owned()
 }
 
 fn alert_fault(alert: AlertDescription) -> Fault {
@@ -149,6 +157,13 @@ mod tests {
             })
         };
         assert_eq!(server_name_of(&endpoint, &Tls::default()), "localhost");
+    }
+
+    #[test]
+    fn the_names_in_a_certificate_are_told_as_one_writes_them() {
+        assert_eq!(plain("DnsName(\"broker.example\")"), "broker.example");
+        assert_eq!(plain("IpAddress(10.0.0.7)"), "10.0.0.7");
+        assert_eq!(plain("something else"), "something else");
     }
 
     #[test]

@@ -148,6 +148,7 @@ fn refusal(error: Error) -> Fault {
 fn from_below(error: io::Error) -> Fault {
     match error.downcast::<Fault>() {
         Ok(fault) => fault,
+        Err(error) if tls::closed(&error) => Fault::ClosedInUpgrade,
         Err(error) => Fault::Socket(error),
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use bridge_core::{QoS, Sink, Source};
 use bridge_testkit::{Behaviour, ConnAck, Cut, Proxy, ScriptedBroker, wait_until};
 use bridge_transport::{Credentials, Password, Secret, Tls, Trust};
+use tokio::net::TcpListener;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber, subscriber};
@@ -279,4 +280,40 @@ async fn what_the_protocol_cannot_say_is_said_once_at_start() {
     subscribed(&reader).await;
     assert_eq!(said("protocol_without"), 2, "what reading loses is another");
     assert!(lines.text().contains("retain_as_published"));
+}
+
+#[tokio::test]
+async fn a_broker_that_closes_before_it_answers_and_one_that_refuses_are_told_with_a_remedy() {
+    let lines = Lines::listen();
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let closing = tokio::spawn(async move {
+        loop {
+            drop(silent.accept().await.unwrap());
+        }
+    });
+    let refusing = Behaviour::new().connacks(|_| ConnAck {
+        code: 0x87,
+        ..ConnAck::default()
+    });
+    let refusing = ScriptedBroker::behaving(refusing).await;
+    for port in [port, refusing.port()] {
+        let writer = writer(config(port, "w"));
+        wait_until("an attempt fails", DEADLINE, || {
+            writer.stats().connect_failures > 0
+        })
+        .await;
+        writer.close().await;
+    }
+    closing.abort();
+    let text = lines.text();
+    assert!(
+        text.contains("before the broker had answered; is its port for TLS"),
+        "{text}"
+    );
+    assert!(
+        text.contains("not_authorized; are user name and password right"),
+        "{text}"
+    );
+    assert!(!text.contains("Mqtt state"), "{text}");
 }

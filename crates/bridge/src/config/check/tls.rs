@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bridge_transport::{ClientCertificate, Tls, TlsVersion, Trust};
-use tokio_rustls::rustls::RootCertStore;
+use bridge_transport::{ClientCertificate, Tls, TlsVersion, Trust, certificate_unusable};
 use tokio_rustls::rustls::crypto::ring::sign::any_supported_type;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::sign::{CertifiedKey, SigningKey};
+use tokio_rustls::rustls::{Error, InconsistentKeys, RootCertStore};
 
 use super::credentials::{bytes, unusable};
 use crate::config::fields;
@@ -94,19 +94,31 @@ fn client(
         return Ok(None);
     }
     let key_at = key.as_ref().map(|key| key.at.clone());
-    let certificate = certificate.and_then(|path| certificates(reader, &path, folder));
+    let (mut found, certificate_at) = (None, certificate);
+    if let Some(path) = &certificate_at {
+        found = certificates(reader, path, folder).map(|found| (path, found));
+    }
     let key = key.and_then(|path| private_key(reader, &path, folder));
-    let (Some((certificate, chain)), Some((key, signing))) = (certificate, key) else {
+    let (Some((path, (certificate, chain))), Some((key, signing))) = (found, key) else {
         return Err(Reported);
     };
     // `Unknown` is a kind of key whose public half cannot be asked for: the broker will say.
-    if let Err(tokio_rustls::rustls::Error::InconsistentKeys(
-        tokio_rustls::rustls::InconsistentKeys::KeyMismatch,
-    )) = CertifiedKey::new(chain, signing).keys_match()
-    {
-        let at = key_at.unwrap_or_else(|| map.key(&fields::KEY_FILE));
-        reader.report(&at, Problem::KeyOfAnother);
-        return Err(Reported);
+    match CertifiedKey::new(chain, signing).keys_match() {
+        Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
+        Err(Error::InconsistentKeys(_)) => {
+            let at = key_at.unwrap_or_else(|| map.key(&fields::KEY_FILE));
+            reader.report(&at, Problem::KeyOfAnother);
+            return Err(Reported);
+        }
+        Err(error) => {
+            let why = certificate_unusable(&error);
+            unusable(
+                reader,
+                path,
+                format!("holds no certificate that can be used: {why}"),
+            );
+            return Err(Reported);
+        }
     }
     Ok(Some(ClientCertificate { certificate, key }))
 }
