@@ -45,7 +45,7 @@ async fn every_message_crosses_while_the_destination_is_stopped() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_message_crosses_while_the_destination_is_halted_for_longer_than_the_keep_alive() {
+async fn case_11_every_message_crosses_while_the_destination_is_halted_beyond_the_keep_alive() {
     let paused = Disturbance::DestinationPaused(Duration::from_secs(3));
     crossing(10_000, "store_and_forward", paused)
         .await

@@ -10,7 +10,7 @@ use bridge_testkit::{
 use crate::common::{DEADLINE, config, message, reader, subscribed, take, up, within, writer};
 
 #[tokio::test]
-async fn a_reader_that_hears_nothing_any_more_notices_and_comes_back() {
+async fn case_11_a_reader_that_hears_nothing_any_more_notices_and_comes_back() {
     let broker = Mosquitto::start().await;
     let proxy = Proxy::start(broker.port()).await;
     let mut settings = config(proxy.port(), "r");

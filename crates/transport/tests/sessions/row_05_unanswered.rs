@@ -186,7 +186,7 @@ async fn an_answer_that_nobody_waits_for_keeps_its_place_until_it_comes() {
 
 /// One message in each state that a window knows, and the connection ends.
 #[tokio::test]
-async fn whatever_state_a_message_is_in_its_future_ends_once_and_nothing_of_it_is_sent_again() {
+async fn case_09_whatever_its_state_a_message_ends_once_and_nothing_of_it_is_sent_again() {
     let broker = ScriptedBroker::start(|mut connection| async move {
         let connect = connection.expect_connect().await;
         assert!(connect.clean_start, "nothing is to be resumed");

@@ -68,7 +68,7 @@ async fn settled_out_of_order_they_leave_in_order() {
 }
 
 #[tokio::test]
-async fn one_that_comes_after_a_reconnect_harms_neither_connection_nor_message() {
+async fn case_36_one_that_comes_after_a_reconnect_harms_neither_connection_nor_message() {
     let broker = ScriptedBroker::behaving(sending(numbered(3, 1))).await;
     let proxy = Proxy::start(broker.port()).await;
     let reader = reader(config(proxy.port(), "r"), "t");
