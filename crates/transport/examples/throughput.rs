@@ -4,6 +4,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
+    clippy::indexing_slicing,
     reason = "a measurement: it prints, and fails loudly"
 )]
 
@@ -22,6 +23,11 @@ use bridge_transport::{Address, Brokers, Endpoint, Reader, SessionConfig, Writer
 const COUNT: usize = 100_000;
 const PAYLOAD: usize = 256;
 
+/// How often each is measured, in turns.
+const ROUNDS: usize = 5;
+/// `CLK_TCK` is 100 on every Linux: what `/proc/self/stat` counts in.
+const TICK: Duration = Duration::from_millis(10);
+
 #[tokio::main]
 async fn main() {
     let broker = Mosquitto::builder()
@@ -29,31 +35,92 @@ async fn main() {
         .max_inflight_messages(1000)
         .start()
         .await;
-    println!("{COUNT} messages of {PAYLOAD} B, QoS 1, messages/s");
-    println!("window      raw   session  ratio");
+    let port = broker.port();
+    println!("{COUNT} messages of {PAYLOAD} B, QoS 1; medians of {ROUNDS} rounds");
+    println!("              messages/s              CPU us/message");
+    println!("window      raw  session ratio (least most)   raw  session");
     for window in [20, 100, 256] {
-        let raw = write_raw(broker.port(), window).await;
-        let session = write(broker.port(), window).await;
-        println!(
-            "{window:>6} {:>8.0} {:>9.0} {:>6.2}",
-            rate(raw),
-            rate(session),
-            raw.as_secs_f64() / session.as_secs_f64()
-        );
+        let mut rounds = Vec::new();
+        for _ in 0..ROUNDS {
+            rounds.push([write_raw(port, window).await, write(port, window).await]);
+        }
+        print(&window.to_string(), &rounds);
     }
-    println!("receive maximum 1000:");
-    let raw = read_raw(broker.port()).await;
-    let session = read(broker.port()).await;
+    let mut rounds = Vec::new();
+    for _ in 0..ROUNDS {
+        rounds.push([read_raw(port).await, read(port).await]);
+    }
+    print("read", &rounds);
+}
+
+fn print(what: &str, rounds: &[[Cost; 2]]) {
+    let ratios = sorted(rounds, |[raw, session]| {
+        raw.took.as_secs_f64() / session.took.as_secs_f64()
+    });
+    let of = |figure: fn(&Cost) -> f64, which: usize| {
+        sorted(rounds, |round| figure(&round[which]))[ROUNDS / 2]
+    };
     println!(
-        "  read {:>8.0} {:>9.0} {:>6.2}",
-        rate(raw),
-        rate(session),
-        raw.as_secs_f64() / session.as_secs_f64()
+        "{what:>6} {:>8.0} {:>8.0} {:>5.2} ({:.2} {:.2}) {:>9.1} {:>8.1}",
+        of(Cost::rate, 0),
+        of(Cost::rate, 1),
+        ratios[ROUNDS / 2],
+        ratios[0],
+        ratios[ROUNDS - 1],
+        of(Cost::cpu_per_message, 0),
+        of(Cost::cpu_per_message, 1),
     );
 }
 
-fn rate(took: Duration) -> f64 {
-    f64::from(u32::try_from(COUNT).unwrap()) / took.as_secs_f64()
+fn sorted(rounds: &[[Cost; 2]], figure: impl Fn(&[Cost; 2]) -> f64) -> Vec<f64> {
+    let mut figures: Vec<_> = rounds.iter().map(figure).collect();
+    figures.sort_by(f64::total_cmp);
+    figures
+}
+
+/// What crossing took; of this process, so without the broker.
+struct Cost {
+    took: Duration,
+    cpu: Duration,
+}
+
+impl Cost {
+    fn rate(&self) -> f64 {
+        f64::from(u32::try_from(COUNT).unwrap()) / self.took.as_secs_f64()
+    }
+
+    fn cpu_per_message(&self) -> f64 {
+        self.cpu.as_secs_f64() * 1e6 / f64::from(u32::try_from(COUNT).unwrap())
+    }
+}
+
+struct Watch {
+    began: Instant,
+    cpu: Duration,
+}
+
+impl Watch {
+    fn start() -> Self {
+        Self {
+            began: Instant::now(),
+            cpu: cpu(),
+        }
+    }
+
+    fn stop(&self) -> Cost {
+        Cost {
+            took: self.began.elapsed(),
+            cpu: cpu().saturating_sub(self.cpu),
+        }
+    }
+}
+
+/// User and kernel time of this process so far, proc(5).
+fn cpu() -> Duration {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let (_, fields) = stat.rsplit_once(')').unwrap();
+    let ticks = fields.split_whitespace().skip(11).take(2);
+    TICK * ticks.map(|field| field.parse::<u32>().unwrap()).sum()
 }
 
 fn config(port: u16, client_id: &str, window: u16) -> SessionConfig {
@@ -74,21 +141,23 @@ fn config(port: u16, client_id: &str, window: u16) -> SessionConfig {
     }
 }
 
-async fn write_raw(port: u16, window: usize) -> Duration {
+async fn write_raw(port: u16, window: usize) -> Cost {
     let mut client = RawClient::connect(port, "raw").await.unwrap();
     let message = Publish::new("bench/none", vec![7; PAYLOAD]);
     let messages = std::iter::repeat_n(message, COUNT);
+    let watch = Watch::start();
     let report = client.publish_all(messages, window).await;
+    let cost = watch.stop();
     report.expect_all_accepted();
-    report.elapsed
+    cost
 }
 
-async fn write(port: u16, window: usize) -> Duration {
+async fn write(port: u16, window: usize) -> Cost {
     let config = config(port, "session", u16::try_from(window).unwrap());
     let clock = Arc::new(SystemClock::new());
     let writer = Writer::start(config, WriterIdentity::ClientId, clock);
     while !writer.changed(Link::Down).await.is_up() {}
-    let began = Instant::now();
+    let watch = Watch::start();
     let message = Message::new(Topic::parse("bench/none").unwrap(), vec![7; PAYLOAD]);
     let mut answers = VecDeque::new();
     for _ in 0..COUNT {
@@ -102,10 +171,10 @@ async fn write(port: u16, window: usize) -> Duration {
     for answer in answers {
         answer.await;
     }
-    let took = began.elapsed();
+    let cost = watch.stop();
     assert_eq!(writer.stats().answered, COUNT as u64);
     writer.close().await;
-    took
+    cost
 }
 
 /// Fills a subscribed session that nobody reads from.
@@ -119,7 +188,7 @@ async fn fill(port: u16) {
         .expect_all_accepted();
 }
 
-async fn read_raw(port: u16) -> Duration {
+async fn read_raw(port: u16) -> Cost {
     let options = || {
         bridge_testkit::ClientOptions::new("raw-reader")
             .resumed(Duration::from_secs(600))
@@ -129,16 +198,16 @@ async fn read_raw(port: u16) -> Duration {
     client.subscribe(&[("bench/read", 1)]).await.unwrap();
     client.disconnect().await.unwrap();
     fill(port).await;
-    let began = Instant::now();
+    let watch = Watch::start();
     let mut client = options().connect(port).await.unwrap();
     let within = Duration::from_secs(60);
     client.collect(COUNT, within).await.unwrap();
-    let took = began.elapsed();
+    let cost = watch.stop();
     client.unsubscribe(&["bench/read"]).await.unwrap();
-    took
+    cost
 }
 
-async fn read(port: u16) -> Duration {
+async fn read(port: u16) -> Cost {
     let subscription = Subscription {
         filter: TopicFilter::parse("bench/read").unwrap(),
         qos: QoS::AtLeastOnce,
@@ -158,12 +227,12 @@ async fn read(port: u16) -> Duration {
     }
     reader.close().await;
     fill(port).await;
-    let began = Instant::now();
+    let watch = Watch::start();
     let reader = start();
     for _ in 0..COUNT {
         reader.next().await.unwrap().acknowledge.settled();
     }
-    let took = began.elapsed();
+    let cost = watch.stop();
     reader.close().await;
-    took
+    cost
 }
