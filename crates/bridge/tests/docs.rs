@@ -141,9 +141,10 @@ fn events() -> BTreeSet<String> {
                 folders.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 let text = std::fs::read_to_string(path).unwrap();
-                for call in text.split("event = \"").collect::<Vec<_>>().windows(2) {
-                    let name = call[1].split('"').next().unwrap();
-                    let head = call[0].trim_end();
+                let parts = text.split("event = \"");
+                for (head, call) in parts.clone().zip(parts.skip(1)) {
+                    let name = call.split('"').next().unwrap();
+                    let head = head.trim_end();
                     if !head.ends_with("debug!(") && !name.contains(['{', ' ']) {
                         events.insert(name.to_owned());
                     }

@@ -24,7 +24,7 @@ fn version_1(certificate: &[u8]) -> Vec<u8> {
     let version = der
         .windows(5)
         .position(|five| five == b"\xa0\x03\x02\x01\x02");
-    der[version.unwrap() + 4] = 0;
+    *der.get_mut(version.unwrap() + 4).unwrap() = 0;
     let base64 = BASE64.encode(der);
     format!("-----BEGIN CERTIFICATE-----\n{base64}\n-----END CERTIFICATE-----\n").into_bytes()
 }
