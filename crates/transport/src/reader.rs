@@ -46,6 +46,8 @@ pub use subscribing::{DowngradedSubscription, RefusedSubscription};
 
 /// How many QoS 0 messages may wait to be taken.
 const QOS0_ROOM: usize = 4096;
+/// How long a goodbye waits for acknowledgements that the library has no room for.
+const LAST_ACKNOWLEDGEMENTS: Duration = Duration::from_secs(2);
 /// How many bytes may wait to be taken, give or take one message.
 const BYTES_ROOM: u64 = 32 << 20;
 
@@ -410,12 +412,6 @@ async fn come_again(connection: Connection, status: Option<&Status>) {
 /// Waits until the library has taken every acknowledgement that was given: a goodbye overtakes
 /// those that still wait for room.
 async fn handed_over(acks: &Acks) {
-    let (within, step) = (Duration::from_secs(2), Duration::from_millis(2));
-    let taken = async {
-        while acks.is_due() {
-            sleep(step).await;
-        }
-    };
     // A broker that takes nothing any more will send those messages again.
-    let _ = timeout(within, taken).await;
+    let _ = timeout(LAST_ACKNOWLEDGEMENTS, acks.handed_over()).await;
 }

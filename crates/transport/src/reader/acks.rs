@@ -50,6 +50,8 @@ impl Releasing {
 #[derive(Debug)]
 pub(super) struct Acks {
     owed: Mutex<Owed>,
+    /// Told when nothing that was given waits for room any more.
+    handed_over: Notify,
     releasing: Arc<Releasing>,
     counters: Arc<Counters>,
 }
@@ -96,6 +98,7 @@ impl Acks {
                 line: None,
                 exchanges: Exchanges::new(receive_maximum),
             }),
+            handed_over: Notify::new(),
             releasing,
             counters,
         }
@@ -114,6 +117,7 @@ impl Acks {
         let mut owed = self.lock();
         owed.line = None;
         owed.exchanges.end();
+        self.handed_over.notify_waiters();
     }
 
     /// Whether the broker has to send again what was left with it on an earlier connection.
@@ -128,7 +132,7 @@ impl Acks {
         match owed.exchanges.arrived(incoming) {
             Arrival::New(ticket) => Some(Receipt(Some((Arc::clone(self), ticket)))),
             Arrival::Recognised => {
-                owed.send_what_is_due(&self.releasing);
+                self.send_what_is_due(&mut owed);
                 self.counters.recognised();
                 None
             }
@@ -140,7 +144,7 @@ impl Acks {
         let mut owed = self.lock();
         match (owed.exchanges.give(ticket, given), given) {
             (Concern::Here, given) => {
-                owed.send_what_is_due(&self.releasing);
+                self.send_what_is_due(&mut owed);
                 if given == Given::Left {
                     self.counters.left.add(1);
                     if let Some(line) = &owed.line {
@@ -155,31 +159,39 @@ impl Acks {
 
     /// Sends what there was no room for when it was given.
     pub(super) fn send_rest(&self) {
-        self.lock().send_what_is_due(&self.releasing);
+        self.send_what_is_due(&mut self.lock());
     }
 
-    /// Whether something that was given still waits for room.
-    pub(super) fn is_due(&self) -> bool {
-        self.lock().exchanges.is_due()
+    /// Ends when nothing that was given waits for room any more: what waits is sent when the
+    /// connection says that there is room, or has ended.
+    pub(super) async fn handed_over(&self) {
+        loop {
+            let told = self.handed_over.notified();
+            if !self.lock().exchanges.is_due() {
+                return;
+            }
+            told.await;
+        }
+    }
+
+    /// Sends as much as there is room for. Where the library has no room for more, the rest
+    /// follows when it has sent some.
+    fn send_what_is_due(&self, owed: &mut Owed) {
+        let Some(line) = &owed.line else { return };
+        owed.exchanges.send_what_is_due(|packet_id, qos| {
+            let sent = line.outlet.send(packet_id, qos);
+            if sent && qos == QoS::ExactlyOnce {
+                self.releasing.insert(packet_id);
+            }
+            sent
+        });
+        if !owed.exchanges.is_due() {
+            self.handed_over.notify_waiters();
+        }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Owed> {
         self.owed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Owed {
-    /// Sends as much as there is room for. Where the library has no room for more, the rest
-    /// follows when it has sent some.
-    fn send_what_is_due(&mut self, releasing: &Releasing) {
-        let Some(line) = &self.line else { return };
-        self.exchanges.send_what_is_due(|packet_id, qos| {
-            let sent = line.outlet.send(packet_id, qos);
-            if sent && qos == QoS::ExactlyOnce {
-                releasing.insert(packet_id);
-            }
-            sent
-        });
     }
 }
 
@@ -217,6 +229,10 @@ impl Drop for Receipt {
 
 #[cfg(test)]
 mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
     use super::*;
 
     /// What was sent; there is room for three at a time.
@@ -295,6 +311,33 @@ mod tests {
         sent.make_room();
         acks.send_rest();
         assert_eq!(sent.ids(), [4, 5]);
+    }
+
+    #[test]
+    fn a_goodbye_waits_until_the_last_acknowledgement_has_found_room() {
+        let (acks, sent, _) = acks();
+        for id in 1..=4 {
+            arrive(&acks, id).settled();
+        }
+        let mut handed_over = pin!(acks.handed_over());
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(handed_over.as_mut().poll(&mut context).is_pending());
+        sent.make_room();
+        acks.send_rest();
+        assert!(handed_over.as_mut().poll(&mut context).is_ready());
+    }
+
+    #[test]
+    fn a_goodbye_waits_no_longer_than_its_connection_lives() {
+        let (acks, _, _) = acks();
+        for id in 1..=4 {
+            arrive(&acks, id).settled();
+        }
+        let mut handed_over = pin!(acks.handed_over());
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(handed_over.as_mut().poll(&mut context).is_pending());
+        acks.end();
+        assert!(handed_over.as_mut().poll(&mut context).is_ready());
     }
 
     #[test]

@@ -62,7 +62,8 @@ impl Receiving {
         let (packet_id, qos, dup) = (publish.pkid, from_wire_qos(publish.qos), publish.dup);
         let receipt = match qos {
             QoS::AtMostOnce => Receipt::nothing_owed(),
-            // The library has repeated the PUBREC by itself.
+            // The library has repeated the PUBREC by itself, and at once: only where older
+            // messages were left does it go before theirs (§4.6).
             QoS::ExactlyOnce if self.shared.releasing.contains(packet_id) => {
                 if dup {
                     self.shared.counters.recognised();
