@@ -29,6 +29,7 @@ pub(crate) struct Mood {
     /// How often it has read nothing for a while, so that the client may have ended in the middle
     /// of a message.
     stalls: AtomicUsize,
+    leaves: AtomicUsize,
 }
 
 /// What becomes of one message.
@@ -58,6 +59,7 @@ impl Mood {
             mischief: AtomicU64::new(mischief),
             said: Mutex::default(),
             stalls: AtomicUsize::new(0),
+            leaves: AtomicUsize::new(0),
         })
     }
 
@@ -74,6 +76,16 @@ impl Mood {
     /// In the middle of how many messages clients may have ended.
     pub(crate) fn stalls(&self) -> usize {
         self.stalls.load(Ordering::SeqCst)
+    }
+
+    /// How many connections it has ended of its own accord.
+    pub(crate) fn leaves(&self) -> usize {
+        self.leaves.load(Ordering::SeqCst)
+    }
+
+    fn leave(&self, how: Leave) -> Leave {
+        self.leaves.fetch_add(1, Ordering::SeqCst);
+        how
     }
 
     async fn stall(&self, stall: Duration) {
@@ -216,16 +228,16 @@ async fn converse(
                         Some((Ack::new(kind, publish.id, 0), last.then_some(attempt)))
                     }
                     Fate::Refuse(_) if connection.protocol() == Protocol::V311 => {
-                        return Some(Leave::Finish);
+                        return Some(mood.leave(Leave::Finish));
                     }
                     Fate::Refuse(code) => Some((Ack::new(kind, publish.id, code), Some(attempt))),
                     Fate::Silence => continue,
-                    Fate::Leave(leave) => return Some(leave),
+                    Fate::Leave(leave) => return Some(mood.leave(leave)),
                 }
             }
             Some(Packet::Ack(ack)) if ack.kind == AckKind::PubRel => match mood.fate(chance) {
                 Fate::Silence => continue,
-                Fate::Leave(leave) => return Some(leave),
+                Fate::Leave(leave) => return Some(mood.leave(leave)),
                 Fate::Refuse(code) if connection.protocol() == Protocol::V5 => Some((
                     Ack::new(AckKind::PubComp, ack.id, code),
                     released.remove(&ack.id),

@@ -1,6 +1,7 @@
-//! Schedules by chance: a real writer, and a broker and a line that break in every way. Each
-//! future of a published message ends exactly once and with the truth, the order of a connection
-//! is kept, no task stays behind, and memory does not grow.
+//! Schedules by chance: a real writer, or a real reader, and a broker and a line that break in
+//! every way. Each future of a published message ends exactly once and with the truth, what is
+//! acknowledged was settled, the order of a connection is kept, no task stays behind, and memory
+//! does not grow.
 //!
 //! A failure names its seeds; `SCHEDULE_SEED=<seed>` plays one of them alone.
 #![allow(
@@ -14,6 +15,7 @@
 mod broker;
 mod chance;
 mod play;
+mod reading;
 
 use std::ops::Range;
 use std::panic::catch_unwind;
@@ -25,14 +27,16 @@ use std::time::{Duration, Instant};
 use play::Tally;
 use tokio::runtime::Builder;
 
-const SCHEDULES: u64 = 1_000;
+/// Seeds below this play a writer, the rest a reader.
+const OF_A_WRITER: u64 = 1_000;
+const SCHEDULES: u64 = 1_300;
 /// Most of a schedule is waiting: many of them share a core.
 const AT_A_TIME: usize = 32;
 /// After how many memory is first looked at: the allocator has its arenas by then.
 const WARM: u64 = 300;
 
 #[test]
-fn a_thousand_schedules_end_each_future_once_and_with_the_truth() {
+fn a_thousand_schedules_end_each_future_once_and_with_the_truth_and_acknowledge_what_is_settled() {
     if let Ok(seed) = std::env::var("SCHEDULE_SEED") {
         println!("{:?}", run(seed.parse().expect("a number")));
         return;
@@ -109,7 +113,12 @@ impl Record {
 fn run(seed: u64) -> Tally {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let tally = play::play(seed).await;
+        let tally = if seed < OF_A_WRITER {
+            play::play(seed).await
+        } else {
+            reading::play(seed).await;
+            Tally::default()
+        };
         let metrics = runtime.metrics();
         bridge_testkit::wait_until("no task is left", Duration::from_secs(20), || {
             metrics.num_alive_tasks() == 0
