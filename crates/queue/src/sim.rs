@@ -12,7 +12,9 @@ mod file;
 mod random;
 mod replay;
 pub(crate) use random::Random;
-pub(crate) use replay::{Cut, Op, Replay};
+pub(crate) use replay::Op;
+#[cfg(test)]
+pub(crate) use replay::{Cut, Replay};
 
 const PAGE: usize = 4096;
 const SECTOR: usize = 512;
