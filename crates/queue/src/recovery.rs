@@ -236,11 +236,13 @@ fn read_segment(
     let failed = |source| io_error("read", &file.path, source);
     let mut window = Window::open(disk, &file.path).map_err(failed)?;
     let header = &file.header;
+    // A bridge at work may have written more since the file was first looked at.
+    let file_len = file.len.max(window.len() as u64);
     let segments = &mut scan.index.segments;
-    let id = segments.add(header.first_seq, header.salt, file.len);
+    let id = segments.add(header.first_seq, header.salt, file_len);
     let path = &file.path;
     // Where more may be written.
-    let mut clean_end = Some(file.len);
+    let mut clean_end = Some(file_len);
     let mut whole = true;
     let mut holes: Vec<(Range<usize>, u64, u64)> = Vec::new();
     let mut last_batch = 0;
@@ -260,7 +262,7 @@ fn read_segment(
         Step::Bad(range, seq, lost) => holes.push((range, seq, lost)),
         Step::Void(at) => {
             clean_end = None;
-            let range = at as u64..file.len;
+            let range = at as u64..file_len;
             scan.find(
                 Damage::found(DamageKind::Abandoned, path, range),
                 Remedy::None,
@@ -270,7 +272,7 @@ fn read_segment(
     })
     .map_err(failed)?;
     if let Some((at, expected)) = tail {
-        let range = at as u64..file.len;
+        let range = at as u64..file_len;
         let possible = (range.end - range.start).div_ceil(frame::OVERHEAD as u64);
         whole = false;
         clean_end = (bound == End::Open).then_some(at as u64);
@@ -320,14 +322,14 @@ fn read_segment(
         End::Known(limit) => {
             if whole && end < limit {
                 // Cut off by someone, between two frames.
-                cut_off(path, file.len, end..limit, scan);
+                cut_off(path, file_len, end..limit, scan);
             }
             scan.index.segments.seal(limit);
         }
         End::Before(_) => scan.index.segments.seal(end),
         End::Open => {
             if whole && end < sure {
-                cut_off(path, file.len, end..sure, scan);
+                cut_off(path, file_len, end..sure, scan);
             }
             // Numbers that a lost segment may have used come next: not in this one.
             let goes_on = scan.next_seq == end;

@@ -56,6 +56,8 @@ struct Sim {
     failing_cuts: u32,
     failing_removes: u32,
     unreadable: Option<PathBuf>,
+    /// What a file holds once it was opened.
+    grown: Option<(PathBuf, Vec<u8>)>,
     random: u64,
     /// What was done, when that is recorded.
     recorded: Option<Vec<Op>>,
@@ -310,6 +312,11 @@ impl SimDisk {
         self.sim().unreadable = path;
     }
 
+    /// Someone else appends to a file, right after it was opened next: it holds `bytes` then.
+    pub(crate) fn grow_once_opened(&self, path: &Path, bytes: Vec<u8>) {
+        self.sim().grown = Some((path.to_owned(), bytes));
+    }
+
     /// The disk as it is found after the power came back.
     pub(crate) fn after_power_cut(&self, seed: u64) -> Self {
         let mut random = Random::new(seed);
@@ -402,7 +409,12 @@ impl Disk for SimDisk {
     }
 
     fn open(&self, path: &Path, _: Access) -> io::Result<Arc<dyn DiskFile>> {
-        let inode = self.sim().find(path)?;
+        let mut sim = self.sim();
+        let inode = sim.find(path)?;
+        if let Some((_, bytes)) = sim.grown.take_if(|(grown, _)| grown == path) {
+            sim.add(path.to_owned(), bytes);
+        }
+        drop(sim);
         Ok(Arc::new(SimFile {
             disk: self.clone(),
             inode,

@@ -344,6 +344,27 @@ fn verifying_finds_what_is_damaged_and_changes_nothing() {
 }
 
 #[test]
+fn i25_a_batch_that_is_being_written_while_someone_looks_is_a_torn_tail() {
+    let (disk, path, bytes, frames) = ten();
+    disk.take(&crate::disk::Layout::new(&folder()).head());
+    disk.put(&path, bytes[..frames[4].end].to_vec());
+    // Of the next records, all but the end of the last one are there when the frames are read.
+    let torn = frames[9].end - 3;
+    disk.grow_once_opened(&path, bytes[..torn].to_vec());
+    let holder = crate::Holder::Process("another".to_owned());
+    let snapshot = crate::Snapshot::on(Arc::new(disk), &folder(), holder).unwrap();
+    let report = snapshot.report();
+    assert_eq!(report.damage.len(), 1, "{report:?}");
+    let tail = &report.damage[0];
+    assert_eq!(tail.kind, DamageKind::TornTail);
+    let (at, len) = (frames[9].start, torn - frames[9].start);
+    assert_eq!((tail.offset, tail.bytes), (at as u64, len as u64));
+    assert_eq!(snapshot.entries(&key(0), View::Queue).len(), 8);
+    let segment = &snapshot.inspection().segments[0];
+    assert_eq!(segment.bytes, at as u64);
+}
+
+#[test]
 fn a_hole_too_small_for_what_is_missing_hides_nothing_later() {
     let disk = SimDisk::default();
     let (journal, _) = open(&disk);
