@@ -94,10 +94,12 @@ impl Head {
 
     /// Notes that a segment has begun durably with the record `first_seq`.
     pub(crate) fn segment_begun(disk: &dyn Disk, layout: &Layout, first_seq: u64) {
+        // What an older segment misses is missed for as long as it is there.
+        let told = Self::read(disk, layout).map_or_else(Vec::new, |head| head.told);
         let head = Self {
             segment: first_seq,
             next: first_seq.saturating_add(1),
-            told: Vec::new(),
+            told,
         };
         head.write_or_say(disk, layout);
     }

@@ -262,6 +262,16 @@ fn a_segment_that_was_cut_off_between_two_records_is_noticed() {
     assert_eq!(report.damage.len(), 1);
     let found = numbers(&journal, 0, View::Queue).len() as u64;
     assert_eq!(found + report.lost_records(), total);
+    // It is told once, also when new segments begin before the next opening.
+    let mut number = total;
+    while segments(&disk).len() < 6 {
+        put(&journal, number);
+        number += 1;
+    }
+    drop(journal);
+    let (_, again) = open(&disk);
+    assert_eq!(again.damage.len(), 1, "{again:?}");
+    assert_eq!((again.new_damage(), again.lost_records()), (0, 0));
 }
 
 #[test]
