@@ -17,15 +17,16 @@ use crate::frame::{self, Kind};
 use crate::head::Head;
 use crate::segment::{Header, Salt};
 use crate::sim::SimDisk;
-use crate::{Holder, Journal, JournalOptions, Snapshot};
+use crate::{Holder, Journal, JournalOptions, OpenError, Snapshot};
 
 /// Makes a folder of `input`, opens it, stores a message in it, and finds that one again.
 pub fn open(input: &[u8]) {
     let disk = folder_of(input);
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
     let root = root();
-    if let Ok(mut snapshot) = Snapshot::on(shared.clone(), &root, Holder::Nobody) {
-        snapshot.verify();
+    match Snapshot::on(shared.clone(), &root, Holder::Nobody) {
+        Err(OpenError::NewerFormat { .. }) => return,
+        snapshot => drop(snapshot.expect("it can be looked into").verify()),
     }
     let options = JournalOptions {
         segment_bytes: 16 << 10,
@@ -34,9 +35,10 @@ pub fn open(input: &[u8]) {
         ..JournalOptions::default()
     };
     let again = || Journal::open_on(shared.clone(), &root, options, None);
-    // A newer format is a reason not to open, and nothing else is on a disk that works.
-    let Ok((journal, first)) = again() else {
-        return;
+    let (journal, first) = match again() {
+        Err(OpenError::NewerFormat { .. }) => return,
+        // Nothing else is a reason not to open, on a disk that works.
+        opened => opened.expect("it opens"),
     };
     let key = BindingKey::new(name("hostile"), name("probe"));
     let before = journal.usage(&key).queue.entries;
