@@ -117,6 +117,17 @@ pub(crate) fn append(
     total
 }
 
+/// What stands in front of a body that is in its place already: `len` bytes, whose CRC-32C is
+/// `body`. It begins no batch.
+pub(crate) fn front(salt: &Salt, seq: u64, kind: Kind, len: usize, body: u32) -> Vec<u8> {
+    let mut covered = seq.to_le_bytes().to_vec();
+    covered.push(kind as u8);
+    let claimed = u32::try_from(MIN_LEN + len).unwrap_or(u32::MAX);
+    let claimed = claimed.to_le_bytes();
+    let crc = crc32c::crc32c_combine(checksum(salt, claimed, &covered), body, len);
+    [&claimed[..], &crc.to_le_bytes(), &covered].concat()
+}
+
 fn checksum(salt: &Salt, len: [u8; 4], covered: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c_append(salt.seed(), &len), covered)
 }
@@ -256,6 +267,18 @@ mod tests {
         );
         assert!(read.first);
         assert_eq!(read.len, OVERHEAD + 5);
+    }
+
+    #[test]
+    fn a_front_makes_a_frame_of_what_is_behind_it() {
+        for body in [&b""[..], b"hello", &[7; 3000]] {
+            let mut whole = Vec::new();
+            append(&mut whole, &salt(1), 7, Kind::Gap, false, |out| {
+                out.extend_from_slice(body);
+            });
+            let front = front(&salt(1), 7, Kind::Gap, body.len(), crc32c::crc32c(body));
+            assert_eq!([&front, body].concat(), whole);
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::frame::{self, Kind};
 use crate::head::Head;
 use crate::recovery::{Finding, Remedy, Scan, io_error};
 use crate::report::{Damage, DamageKind, RecoveryReport};
-use crate::segment;
+use crate::segment::{self, Salt};
 
 /// Repairs the folder, and says what was found.
 pub(crate) fn repair(
@@ -213,17 +213,7 @@ fn remedy(
     let (known, kept) = quarantine.keep(&name, &piece)?;
     damage.known |= known;
     if let Remedy::Fill { seq, salt } = remedy {
-        let bytes = read_range(disk, &damage)?;
-        let mut gap = Vec::with_capacity(bytes.len());
-        let rest = bytes.get(frame::OVERHEAD..).unwrap_or_default();
-        frame::append(&mut gap, &salt, seq, Kind::Gap, false, |out| {
-            out.extend_from_slice(rest);
-        });
-        if gap.len() == bytes.len() {
-            let file = disk.open(&damage.segment, Access::Write)?;
-            file.write_at(&gap, damage.offset)?;
-            file.sync()?;
-        }
+        fill(disk, &damage, seq, &salt)?;
     }
     if remedy == Remedy::Cut {
         let file = disk.open(&damage.segment, Access::Write)?;
@@ -277,12 +267,23 @@ impl Piece {
     }
 }
 
-fn read_range(disk: &dyn Disk, damage: &Damage) -> io::Result<Vec<u8>> {
-    let len = usize::try_from(damage.bytes).map_err(io::Error::other)?;
-    let mut bytes = vec![0; len];
-    disk.open(&damage.segment, Access::Read)?
-        .read_at(&mut bytes, damage.offset)?;
-    Ok(bytes)
+/// Makes a gap of damaged bytes, by its front: its body is what is there. Too few bytes stay as they
+/// are.
+fn fill(disk: &dyn Disk, damage: &Damage, seq: u64, salt: &Salt) -> io::Result<()> {
+    const FRONT: u64 = frame::OVERHEAD as u64;
+    let Some(len) = damage.bytes.checked_sub(FRONT) else {
+        return Ok(());
+    };
+    let file = disk.open(&damage.segment, Access::Write)?;
+    let start = damage.offset + FRONT;
+    let body = Piece {
+        file: file.clone(),
+        range: start..start + len,
+    };
+    let len = usize::try_from(len).map_err(io::Error::other)?;
+    let front = frame::front(salt, seq, Kind::Gap, len, body.checksum()?);
+    file.write_at(&front, damage.offset)?;
+    file.sync()
 }
 
 /// Written under another name first: what bears the final name is whole.
