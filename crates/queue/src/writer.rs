@@ -137,12 +137,10 @@ impl Writer {
     /// Takes from the front of the work what fits one batch; puts that may not go are answered.
     fn next_batch(&mut self) -> Vec<Request> {
         let options = &self.shared.options;
-        let room = self
-            .active
-            .as_ref()
-            .map_or(options.segment_bytes, |active| {
-                options.segment_bytes.saturating_sub(active.len)
-            });
+        let left = |active: &Active| options.segment_bytes.saturating_sub(active.len);
+        // A full segment is followed by one that has all of its room.
+        let room = self.active.as_ref().map(left).filter(|room| *room > 0);
+        let room = room.unwrap_or(options.segment_bytes);
         let mut room = room.min(options.batch_bytes as u64);
         let mut batch = Vec::new();
         let mut behind = Vec::new();

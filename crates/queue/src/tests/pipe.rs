@@ -125,6 +125,24 @@ fn a_batch_that_the_writer_makes_durable_itself_becomes_visible_after_those_befo
 }
 
 #[test]
+fn a_batch_that_begins_a_segment_takes_as_much_as_any_other() {
+    let disk = SimDisk::default();
+    let (journal, _) = open(&disk);
+    while journal.stats().bytes < small().segment_bytes {
+        put(&journal, 0);
+    }
+    drop(journal);
+    let (journal, writer) = Journal::with_idle_writer(Arc::new(disk), &folder(), small());
+    let asked: Vec<_> = (0..4).map(|number| ask(&journal, number, 0)).collect();
+    journal.close();
+    writer.run();
+    assert!(asked.into_iter().all(|pending| block_on(pending).is_ok()));
+    let stats = journal.stats();
+    assert_eq!(stats.segments, 2);
+    assert_eq!(stats.syncs, 2, "one for the segment, one for all four");
+}
+
+#[test]
 fn what_was_drafted_behind_a_failed_batch_is_not_written_behind_it() {
     for failure in ["sync", "write", "write and cut"] {
         let disk = SimDisk::default();
