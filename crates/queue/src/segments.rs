@@ -65,10 +65,35 @@ impl SegmentState {
     }
 }
 
+/// What segments add up to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Sum {
+    /// Segments of which nothing is needed any more.
+    dead: usize,
+    frame_bytes: u64,
+    live_bytes: u64,
+}
+
+impl Sum {
+    fn add(&mut self, segment: &SegmentState) {
+        self.dead += usize::from(segment.is_dead());
+        self.frame_bytes += segment.frame_bytes();
+        self.live_bytes += segment.live_bytes();
+    }
+
+    fn subtract(&mut self, segment: &SegmentState) {
+        self.dead -= usize::from(segment.is_dead());
+        self.frame_bytes -= segment.frame_bytes();
+        self.live_bytes -= segment.live_bytes();
+    }
+}
+
 /// All segments, in their order.
 #[derive(Debug, Default)]
 pub(crate) struct Segments {
     all: Vec<SegmentState>,
+    /// What all but the last add up to: asked for after each batch, when there may be thousands.
+    closed: Sum,
     next_id: u32,
     /// Segments that hold copies: few, and the only ones that do not hold just their own numbers.
     with_copies: BTreeSet<u32>,
@@ -78,6 +103,9 @@ impl Segments {
     /// Adds a segment behind all others, which are written no more.
     pub(crate) fn add(&mut self, first_seq: u64, salt: Salt, bytes: u64) -> u32 {
         self.seal(first_seq);
+        if let Some(last) = self.all.last() {
+            self.closed.add(last);
+        }
         let id = self.next_id;
         self.next_id += 1;
         self.all.push(SegmentState {
@@ -109,9 +137,18 @@ impl Segments {
         self.all.get(at)
     }
 
-    fn get_mut(&mut self, id: u32) -> Option<&mut SegmentState> {
+    /// Changes a segment, and says what `change` says.
+    fn change<T>(&mut self, id: u32, change: impl FnOnce(&mut SegmentState) -> T) -> Option<T> {
         let at = self.all.binary_search_by_key(&id, |other| other.id).ok()?;
-        self.all.get_mut(at)
+        let is_closed = at + 1 < self.all.len();
+        let segment = self.all.get_mut(at)?;
+        if !is_closed {
+            return Some(change(segment));
+        }
+        self.closed.subtract(segment);
+        let said = change(segment);
+        self.closed.add(segment);
+        Some(said)
     }
 
     pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &SegmentState> {
@@ -128,55 +165,64 @@ impl Segments {
         for segment in &mut self.all {
             segment.targets.remove(&id);
         }
+        self.closed = self.sum_closed();
+    }
+
+    fn closed(&self) -> &[SegmentState] {
+        self.all.split_last().map_or(&[], |(_, closed)| closed)
+    }
+
+    fn sum_closed(&self) -> Sum {
+        let mut sum = Sum::default();
+        for segment in self.closed() {
+            sum.add(segment);
+        }
+        sum
     }
 
     pub(crate) fn grow(&mut self, id: u32, bytes: u64) {
-        if let Some(segment) = self.get_mut(id) {
-            segment.bytes = bytes;
-        }
+        self.change(id, |segment| segment.bytes = bytes);
     }
 
     pub(crate) fn add_entry(&mut self, location: Location) {
-        if let Some(segment) = self.get_mut(location.segment) {
+        self.change(location.segment, |segment| {
             segment.entries += 1;
             segment.live_bytes += u64::from(location.len);
-        }
+        });
     }
 
     pub(crate) fn remove_entry(&mut self, location: Location) {
-        if let Some(segment) = self.get_mut(location.segment) {
+        self.change(location.segment, |segment| {
             segment.entries = segment.entries.saturating_sub(1);
             segment.live_bytes = segment.live_bytes.saturating_sub(u64::from(location.len));
-        }
+        });
     }
 
     /// Notes the circumstances of an entry, which lie in another frame than the entry.
     pub(crate) fn add_info(&mut self, location: Location) {
-        if let Some(segment) = self.get_mut(location.segment) {
+        self.change(location.segment, |segment| {
             segment.infos += 1;
             segment.live_bytes += u64::from(location.len);
-        }
+        });
     }
 
     pub(crate) fn remove_info(&mut self, location: Location) {
-        if let Some(segment) = self.get_mut(location.segment) {
+        self.change(location.segment, |segment| {
             segment.infos = segment.infos.saturating_sub(1);
             segment.live_bytes = segment.live_bytes.saturating_sub(u64::from(location.len));
-        }
+        });
     }
 
     /// Notes that a record in `id` ends the entries of `range`.
     pub(crate) fn add_ending(&mut self, id: u32, range: SeqRange) {
         let holders: Vec<u32> = self.holders(range, id).collect();
-        if let Some(segment) = self.get_mut(id) {
-            segment.targets.extend(holders);
-        }
+        self.change(id, |segment| segment.targets.extend(holders));
     }
 
     /// Notes that the entry `seq` was moved to `id` from `old`, which must go first: the copy
     /// stands for what was moved, also against an old segment that is still there.
     pub(crate) fn add_copy(&mut self, id: u32, seq: u64, old: Option<u32>) {
-        if let Some(segment) = self.get_mut(id) {
+        let there = self.change(id, |segment| {
             let range = segment.copies.get_or_insert(SeqRange {
                 start: seq,
                 end: seq,
@@ -184,6 +230,8 @@ impl Segments {
             range.start = range.start.min(seq);
             range.end = range.end.max(seq);
             segment.targets.extend(old.filter(|old| *old != id));
+        });
+        if there.is_some() {
             self.with_copies.insert(id);
         }
     }
@@ -206,18 +254,17 @@ impl Segments {
     }
 
     /// Whether nothing is needed any more of some segment.
-    pub(crate) fn has_dead(&self) -> bool {
-        let closed = self.all.split_last().map(|(_, closed)| closed);
-        closed.is_some_and(|closed| closed.iter().any(SegmentState::is_dead))
+    pub(crate) const fn has_dead(&self) -> bool {
+        self.closed.dead > 0
     }
 
     /// The segments of which nothing is needed any more, by their number and their first record.
     pub(crate) fn dead(&self) -> Vec<(u32, u64)> {
-        // The last segment is needed always.
-        let Some((_, closed)) = self.all.split_last() else {
+        if !self.has_dead() {
             return Vec::new();
-        };
-        closed
+        }
+        // The last segment is needed always.
+        self.closed()
             .iter()
             .filter(|segment| segment.is_dead())
             .map(|segment| (segment.id, segment.first_seq))
@@ -231,13 +278,15 @@ impl Segments {
         slack: u64,
         but: impl Fn(u32) -> bool,
     ) -> Option<&SegmentState> {
-        let (_, closed) = self.all.split_last()?;
-        let bytes: u64 = closed.iter().map(SegmentState::frame_bytes).sum();
-        let live: u64 = closed.iter().map(SegmentState::live_bytes).sum();
+        let Sum {
+            frame_bytes: bytes,
+            live_bytes: live,
+            ..
+        } = self.closed;
         if bytes.saturating_sub(live) <= live.max(slack) {
             return None;
         }
-        let candidates = closed.iter().filter(|segment| !but(segment.id));
+        let candidates = self.closed().iter().filter(|segment| !but(segment.id));
         // Of equal ones the oldest: what it holds keeps others waiting.
         let ratio =
             |segment: &&SegmentState| segment.live_bytes() * 1000 / segment.frame_bytes().max(1);
@@ -248,13 +297,14 @@ impl Segments {
 
     /// Notes that everything that was needed of a segment stands elsewhere now, if it does.
     pub(crate) fn copied(&mut self, id: u32) -> bool {
-        self.get_mut(id).is_some_and(|segment| {
+        let copied = self.change(id, |segment| {
             let copied = segment.entries == 0 && segment.infos == 0;
             if copied {
                 segment.targets.clear();
             }
             copied
-        })
+        });
+        copied.unwrap_or(false)
     }
 }
 
@@ -315,5 +365,28 @@ mod tests {
         assert!(!is_dead(&table, b), "the old place must go first");
         table.remove(a);
         assert!(is_dead(&table, b));
+    }
+
+    #[test]
+    fn what_closed_segments_add_up_to_is_known_without_adding() {
+        let mut table = Segments::default();
+        let mut random = crate::sim::Random::new(11);
+        for step in 1..4_000_u64 {
+            let id = u32::try_from(random.below(1 + u64::from(table.next_id))).unwrap();
+            match random.below(24) {
+                0 => drop(table.add(10 * step, salt(), 9_000)),
+                1 if table.all.len() > 4 => table.remove(id),
+                2 => drop(table.copied(id)),
+                3 => table.add_copy(id, random.below(10 * step), None),
+                4 => table.grow(id, 9_000 + random.below(300)),
+                5..8 => table.add_ending(id, one(random.below(10 * step))),
+                8..12 => table.add_info(at(id)),
+                12..16 => table.remove_info(at(id)),
+                16..20 => table.add_entry(at(id)),
+                _ => table.remove_entry(at(id)),
+            }
+            assert_eq!(table.closed, table.sum_closed(), "step {step}");
+            assert_eq!(table.has_dead(), !table.dead().is_empty());
+        }
     }
 }
