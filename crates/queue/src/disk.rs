@@ -14,6 +14,7 @@ const FOLDER_MODE: u32 = 0o750;
 
 /// The folder operations of the journal.
 pub(crate) trait Disk: Send + Sync + fmt::Debug {
+    /// Makes a folder and those above it, durably, if they are not there.
     fn create_folder(&self, folder: &Path) -> io::Result<()>;
     /// The names of the files in `folder`; none when there is no such folder.
     fn list(&self, folder: &Path) -> io::Result<Vec<String>>;
@@ -57,8 +58,18 @@ pub(crate) struct RealDisk;
 
 impl Disk for RealDisk {
     fn create_folder(&self, folder: &Path) -> io::Result<()> {
-        let mut builder = fs::DirBuilder::new();
-        builder.recursive(true).mode(FOLDER_MODE).create(folder)
+        if folder.is_dir() {
+            return Ok(());
+        }
+        let parent = folder.parent().filter(|it| !it.as_os_str().is_empty());
+        let parent = parent.unwrap_or(Path::new("."));
+        self.create_folder(parent)?;
+        match fs::DirBuilder::new().mode(FOLDER_MODE).create(folder) {
+            // Someone made it meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => {}
+            made => made?,
+        }
+        self.sync_folder(parent)
     }
 
     fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
