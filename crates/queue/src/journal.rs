@@ -38,7 +38,7 @@ impl Journal {
     /// Opens the journal in `folder`, which is created if it is not there.
     ///
     /// What is damaged is set aside under `quarantine/` and reported: it never keeps the journal
-    /// from opening. Reads all segments once, and blocks meanwhile.
+    /// from opening. Reads all segments, and blocks meanwhile.
     pub fn open(
         folder: &Path,
         options: JournalOptions,

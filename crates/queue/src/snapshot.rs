@@ -45,7 +45,7 @@ impl fmt::Debug for Snapshot {
 }
 
 impl Snapshot {
-    /// Reads the journal in the data folder `folder`, all of its segments once.
+    /// Reads the journal in the data folder `folder`, all of its segments.
     pub fn of(folder: &Path) -> Result<Self, OpenError> {
         let layout = Layout::new(folder);
         let journal = layout.journal();
