@@ -23,26 +23,6 @@ const EXIT_NOTHING: u8 = 2;
 #[derive(Debug, Parser)]
 #[command(version, about, arg_required_else_help = true)]
 struct Cli {
-    /// How log lines look
-    #[arg(
-        long,
-        global = true,
-        value_enum,
-        default_value = "text",
-        value_name = "FORMAT"
-    )]
-    log_format: LogFormat,
-
-    /// What is logged: a level, or a filter such as `info,bridge_transport=debug`
-    #[arg(
-        long,
-        global = true,
-        default_value = "info",
-        value_name = "FILTER",
-        env = "BRIDGE_LOG"
-    )]
-    log: LogFilter,
-
     #[command(subcommand)]
     command: Command,
 }
@@ -50,7 +30,12 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Carry messages until told to stop
-    Run(ConfigFile),
+    Run {
+        #[command(flatten)]
+        file: ConfigFile,
+        #[command(flatten)]
+        log: Box<Log>,
+    },
     /// Check a configuration file: everything that is wrong with it, at once
     Check {
         #[command(flatten)]
@@ -97,6 +82,22 @@ enum Command {
     Demo(crate::demo::DemoArgs),
 }
 
+/// What is logged, and how.
+#[derive(Debug, Args)]
+struct Log {
+    /// How log lines look
+    #[arg(long, value_enum, default_value = "text", value_name = "FORMAT")]
+    log_format: LogFormat,
+    /// What is logged: a level, or a filter such as `info,bridge_transport=debug`
+    #[arg(
+        long,
+        default_value = "info",
+        value_name = "FILTER",
+        env = "BRIDGE_LOG"
+    )]
+    log: LogFilter,
+}
+
 const DEFAULT_CONFIG: &str = "/etc/bridge/bridge.yaml";
 
 /// The file, as an argument or as an option.
@@ -124,10 +125,8 @@ impl ConfigFile {
 
 /// Does what the command line says.
 pub(crate) fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let log = (cli.log_format, cli.log);
-    let done = match cli.command {
-        Command::Run(file) => run(&file.path(), log),
+    let done = match Cli::parse().command {
+        Command::Run { file, log } => run(&file.path(), *log),
         Command::Check {
             file,
             json,
@@ -158,7 +157,7 @@ pub(crate) fn main() -> ExitCode {
     })
 }
 
-fn run(path: &Path, (format, filter): (LogFormat, LogFilter)) -> anyhow::Result<ExitCode> {
+fn run(path: &Path, log: Log) -> anyhow::Result<ExitCode> {
     let (config, warnings) = match Config::load(path, &Machine) {
         Ok(loaded) => loaded,
         Err(errors) => {
@@ -166,7 +165,7 @@ fn run(path: &Path, (format, filter): (LogFormat, LogFilter)) -> anyhow::Result<
             return Ok(ExitCode::FAILURE);
         }
     };
-    logging::start(format, filter)?;
+    logging::start(log.log_format, log.log)?;
     for warning in warnings.iter().filter(|w| !w.is_told_by_its_session()) {
         tracing::warn!(event = "config_warning", "{warning}");
     }

@@ -275,6 +275,32 @@ fn the_version_is_the_crates() {
 }
 
 #[test]
+fn only_what_logs_has_options_for_the_log() {
+    for command in [
+        "check",
+        "explain",
+        "queue status",
+        "dead-letters list",
+        "schema",
+    ] {
+        let mut args: Vec<&str> = command.split(' ').collect();
+        args.push("--help");
+        let help = said(&bridge(Path::new("/"), &args));
+        assert!(!help.contains("--log"), "{command}: {help}");
+    }
+    let folder = folder_with(TWO_ROUTES);
+    let ran = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bridge"));
+        command.args(args).env("BRIDGE_LOG", "bridge=loud");
+        command.current_dir(folder.path()).output().unwrap()
+    };
+    let checked = ran(&["check", "bridge.yaml"]);
+    assert!(checked.status.success(), "{}", said(&checked));
+    let run = said(&ran(&["run", "bridge.yaml"]));
+    assert!(run.contains("--log"), "{run}");
+}
+
+#[test]
 fn a_wrong_command_line_is_explained() {
     for (args, hint) in [
         (vec!["chekc"], "check"),
