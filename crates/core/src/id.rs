@@ -113,6 +113,13 @@ impl FromStr for BindingKey {
     }
 }
 
+/// A text that is not a [`MessageId`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the id of a message has 32 hexadecimal digits, as in 019ad4a2-5614-7707-8707-070707070707"
+)]
+pub struct InvalidMessageId;
+
 /// The id that a message keeps for life: a UUID v7, so ids sort by the instant of arrival.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MessageId(Uuid);
@@ -135,9 +142,11 @@ impl MessageId {
 }
 
 impl FromStr for MessageId {
-    type Err = uuid::Error;
+    type Err = InvalidMessageId;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Uuid::parse_str(text).map(Self)
+        Uuid::parse_str(text)
+            .map(Self)
+            .map_err(|_| InvalidMessageId)
     }
 }
 

@@ -29,7 +29,7 @@ mod verdict;
 
 pub use backoff::{Backoff, InvalidBackoff};
 pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
-pub use id::{BindingKey, InvalidName, MessageId, Name, Seq};
+pub use id::{BindingKey, InvalidMessageId, InvalidName, MessageId, Name, Seq};
 pub use message::{Expiry, Message, PayloadFormat, Properties, QoS};
 pub use reason::{Reason, ReasonCode};
 pub use sink::{

@@ -307,6 +307,10 @@ fn a_wrong_command_line_is_explained() {
         (vec!["run", "--log", "bridge=loud", "x.yaml"], "--log"),
         (vec!["run", "--log-format", "xml", "x.yaml"], "json"),
         (
+            vec!["dead-letters", "show", "data", "1"],
+            "32 hexadecimal digits",
+        ),
+        (
             vec!["check", "a.yaml", "--config", "b.yaml"],
             "cannot be used with",
         ),
