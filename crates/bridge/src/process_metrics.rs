@@ -5,147 +5,149 @@ use bridge_queue::{JournalStats, RecoveryReport};
 use bridge_transport::SessionStats;
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
-/// What a session's counters are called, in which order [`values`] gives them.
-const SESSION_COUNTERS: [(&str, &str); 19] = [
-    ("connects_total", "Connections that were established."),
+/// What a metric is called, what is said of it, and where its value stands.
+type Of<Stats> = (&'static str, &'static str, fn(&Stats) -> u64);
+
+/// The counters of a session.
+const SESSION_COUNTERS: [Of<SessionStats>; 19] = [
+    (
+        "connects_total",
+        "Connections that were established.",
+        |stats| stats.connects,
+    ),
     (
         "connect_failures_total",
         "Attempts that led to no connection.",
+        |stats| stats.connect_failures,
     ),
     (
         "connection_losses_total",
         "Established connections that ended without our wish.",
+        |stats| stats.connection_losses,
     ),
     (
         "takeover_total",
         "Times that another client connected with our client id (0x8E).",
+        |stats| stats.takeovers,
     ),
     (
         "lost_total",
         "Reconnects at which the broker no longer had the session.",
+        |stats| stats.sessions_lost,
     ),
     (
         "answer_timeouts_total",
         "Connections given up because a publish went unanswered.",
+        |stats| stats.answer_timeouts,
     ),
     (
         "invalid_topics_total",
         "Messages received with an impossible topic, and set aside.",
+        |stats| stats.invalid_topics,
     ),
     (
         "invalid_properties_total",
         "Messages received with an impossible text in their properties, and set aside.",
+        |stats| stats.invalid_properties,
     ),
     (
         "too_large_total",
         "Messages received on MQTT 3.1.1 that were too large: acknowledged and lost.",
+        |stats| stats.too_large,
     ),
     (
         "properties_lost_total",
         "Messages published on MQTT 3.1.1 without the properties that they had.",
+        |stats| stats.properties_lost,
     ),
     (
         "qos0_dropped_total",
         "QoS 0 messages received and dropped for lack of room.",
+        |stats| stats.dropped_qos0,
     ),
     (
         "redeliveries_recognised_total",
         "Messages sent again by the broker and recognised, so not handed on twice.",
+        |stats| stats.redeliveries_recognised,
     ),
     (
         "late_acknowledgements_total",
         "Acknowledgements given when their connection was over.",
+        |stats| stats.late_acknowledgements,
     ),
-    ("published_total", "Messages admitted for publishing."),
-    ("answered_total", "Answers received, refusals among them."),
-    ("refused_total", "Answers that were refusals."),
+    (
+        "published_total",
+        "Messages admitted for publishing.",
+        |stats| stats.admitted,
+    ),
+    (
+        "answered_total",
+        "Answers received, refusals among them.",
+        |stats| stats.answered,
+    ),
+    ("refused_total", "Answers that were refusals.", |stats| {
+        stats.refused
+    }),
     (
         "qos_downgraded_total",
         "Messages sent with a lower QoS than they had, by policy.",
+        |stats| stats.qos_downgraded,
     ),
     (
         "retain_stripped_total",
         "Messages sent without their retain flag, by policy.",
+        |stats| stats.retain_stripped,
     ),
     (
         "leftover_subscriptions_total",
         "Topic filters of an earlier configuration that were ended at the broker.",
+        |stats| stats.leftover_subscriptions,
     ),
 ];
 
-fn values(stats: &SessionStats) -> [u64; SESSION_COUNTERS.len()] {
-    [
-        stats.connects,
-        stats.connect_failures,
-        stats.connection_losses,
-        stats.takeovers,
-        stats.sessions_lost,
-        stats.answer_timeouts,
-        stats.invalid_topics,
-        stats.invalid_properties,
-        stats.too_large,
-        stats.properties_lost,
-        stats.dropped_qos0,
-        stats.redeliveries_recognised,
-        stats.late_acknowledgements,
-        stats.admitted,
-        stats.answered,
-        stats.refused,
-        stats.qos_downgraded,
-        stats.retain_stripped,
-        stats.leftover_subscriptions,
-    ]
-}
-
-/// What the journal's numbers are called, in the order of [`journal_counts`].
-const JOURNAL_COUNTERS: [(&str, &str); 6] = [
-    ("written_bytes_total", "Bytes written."),
+/// The counters of the journal.
+const JOURNAL_COUNTERS: [Of<JournalStats>; 6] = [
+    ("written_bytes_total", "Bytes written.", |stats| {
+        stats.written_bytes
+    }),
     (
         "copied_bytes_total",
         "Bytes copied to free the rest of their segments.",
+        |stats| stats.copied_bytes,
     ),
-    ("syncs_total", "Times that data was made durable."),
-    ("records_total", "Records written."),
+    (
+        "syncs_total",
+        "Times that data was made durable.",
+        |stats| stats.syncs,
+    ),
+    ("records_total", "Records written.", |stats| stats.records),
     (
         "write_failures_total",
         "Times that writing failed, for whichever reason.",
+        |stats| stats.write_failures,
     ),
     (
         "sealed_segments_total",
         "Segments given up on because a sync failed.",
+        |stats| stats.sealed_segments,
     ),
 ];
 
-const fn journal_counts(stats: &JournalStats) -> [u64; JOURNAL_COUNTERS.len()] {
-    [
-        stats.written_bytes,
-        stats.copied_bytes,
-        stats.syncs,
-        stats.records,
-        stats.write_failures,
-        stats.sealed_segments,
-    ]
-}
-
-/// What the journal's gauges are called, in the order of [`journal_levels`].
-const JOURNAL_GAUGES: [(&str, &str); 4] = [
-    ("segments", "Files of the journal."),
-    ("bytes", "Bytes of these files."),
-    ("live_bytes", "Bytes of these files that are still needed."),
+/// The levels of the journal.
+const JOURNAL_GAUGES: [Of<JournalStats>; 4] = [
+    ("segments", "Files of the journal.", |stats| stats.segments),
+    ("bytes", "Bytes of these files.", |stats| stats.bytes),
+    (
+        "live_bytes",
+        "Bytes of these files that are still needed.",
+        |stats| stats.live_bytes,
+    ),
     (
         "full",
         "1 while the disk was full at the latest attempt to store a message.",
+        |stats| u64::from(stats.full),
     ),
 ];
-
-fn journal_levels(stats: &JournalStats) -> [u64; JOURNAL_GAUGES.len()] {
-    [
-        stats.segments,
-        stats.bytes,
-        stats.live_bytes,
-        u64::from(stats.full),
-    ]
-}
 
 /// The registered metrics.
 pub(crate) struct ProcessMetrics {
@@ -204,18 +206,19 @@ impl ProcessMetrics {
             registry.register(Box::new(gauge.clone()))?;
             Ok(gauge)
         };
-        let counter = |(name, help): (&str, &str)| -> prometheus::Result<IntCounterVec> {
+        let counter = |(name, help, _): Of<SessionStats>| -> prometheus::Result<IntCounterVec> {
             let name = format!("bridge_mqtt_session_{name}");
             let counter = IntCounterVec::new(Opts::new(name, help), &SESSION)?;
             registry.register(Box::new(counter.clone()))?;
             Ok(counter)
         };
-        let journal_counter = |(name, help): (&str, &str)| -> prometheus::Result<IntCounter> {
-            let counter = IntCounter::new(format!("bridge_journal_{name}"), help)?;
-            registry.register(Box::new(counter.clone()))?;
-            Ok(counter)
-        };
-        let journal_gauge = |(name, help): (&str, &str)| -> prometheus::Result<IntGauge> {
+        let journal_counter =
+            |(name, help, _): Of<JournalStats>| -> prometheus::Result<IntCounter> {
+                let counter = IntCounter::new(format!("bridge_journal_{name}"), help)?;
+                registry.register(Box::new(counter.clone()))?;
+                Ok(counter)
+            };
+        let journal_gauge = |(name, help, _): Of<JournalStats>| -> prometheus::Result<IntGauge> {
             let gauge = IntGauge::new(format!("bridge_journal_{name}"), help)?;
             registry.register(Box::new(gauge.clone()))?;
             Ok(gauge)
@@ -248,11 +251,11 @@ impl ProcessMetrics {
 
     /// Brings the metrics of the journal up to date. Not to be called twice at once.
     pub(crate) fn journal(&self, stats: &JournalStats) {
-        for (counter, value) in self.journal_counters.iter().zip(journal_counts(stats)) {
-            counter.inc_by(value.saturating_sub(counter.get()));
+        for (counter, (_, _, value)) in self.journal_counters.iter().zip(JOURNAL_COUNTERS) {
+            counter.inc_by(value(stats).saturating_sub(counter.get()));
         }
-        for (gauge, value) in self.journal_gauges.iter().zip(journal_levels(stats)) {
-            gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+        for (gauge, (_, _, value)) in self.journal_gauges.iter().zip(JOURNAL_GAUGES) {
+            gauge.set(i64::try_from(value(stats)).unwrap_or(i64::MAX));
         }
     }
 
@@ -273,9 +276,9 @@ impl ProcessMetrics {
         if let Some(expiry) = stats.certificate_expiry {
             set(&self.certificate_expiry, expiry.as_millis() / 1_000);
         }
-        for (counter, value) in self.counters.iter().zip(values(stats)) {
+        for (counter, (_, _, value)) in self.counters.iter().zip(SESSION_COUNTERS) {
             let counter = counter.with_label_values(&labels);
-            counter.inc_by(value.saturating_sub(counter.get()));
+            counter.inc_by(value(stats).saturating_sub(counter.get()));
         }
     }
 }
