@@ -136,9 +136,9 @@ pub(crate) fn run(command: DeadLettersCommand) -> anyhow::Result<ExitCode> {
             hex,
             raw,
         } => looking_into(&place.folder, |mut snapshot| {
-            let letters = with_id(&mut snapshot, id);
+            let (letters, unreadable) = with_id(&mut snapshot, id);
             let Some(first) = letters.first() else {
-                return not_there(&place.folder, id);
+                return not_there(&place.folder, id, unreadable, damage_line(&snapshot));
             };
             if raw {
                 let payload = &first.stored.message.payload;
@@ -211,25 +211,43 @@ impl Letter {
     }
 }
 
-/// The dead letters of one message: it may be one at several bindings.
-fn with_id(snapshot: &mut Snapshot, id: MessageId) -> Vec<Letter> {
-    let mut letters = Vec::new();
+/// The dead letters of one message, which may be one at several bindings, and how many of all
+/// cannot be read, so that no one knows whose they are.
+fn with_id(snapshot: &mut Snapshot, id: MessageId) -> (Vec<Letter>, usize) {
+    let (mut letters, mut unreadable) = (Vec::new(), 0);
     for binding in snapshot.bindings() {
         snapshot.visit(&binding, View::DeadLetters, |_, seated| {
-            let letter = seated.map(|seated| Letter::of(&binding, seated));
-            letters.extend(letter.and_then(Result::ok).filter(|it| it.stored.id == id));
+            match seated.map(|seated| Letter::of(&binding, seated)) {
+                Some(Ok(letter)) if letter.stored.id == id => letters.push(letter),
+                Some(Err(())) => unreadable += 1,
+                _ => {}
+            }
         });
     }
-    letters
+    (letters, unreadable)
 }
 
-fn not_there(folder: &Path, id: MessageId) -> anyhow::Result<ExitCode> {
+fn not_there(
+    folder: &Path,
+    id: MessageId,
+    unreadable: usize,
+    damage: &str,
+) -> anyhow::Result<ExitCode> {
     let label = cli::paint_stderr().red("error:");
     let folder = show::text(&folder.display().to_string());
-    cli::eprint(&format!(
-        "{label} there is no dead letter {id} in {folder}\n"
-    ))?;
+    let mut text = format!("{label} there is no dead letter {id} in {folder}\n");
+    text.push_str(&unreadable_line(unreadable));
+    text.push_str(damage);
+    cli::eprint(&text)?;
     Ok(ExitCode::from(EXIT_BAD))
+}
+
+/// A line on those that cannot be read, where there are any.
+fn unreadable_line(unreadable: usize) -> String {
+    if unreadable == 0 {
+        return String::new();
+    }
+    format!("{unreadable} cannot be read: see `bridge journal verify`\n")
 }
 
 /// One line of a list.
@@ -270,12 +288,7 @@ fn render_list(snapshot: &Snapshot, listed: &Listed<Vec<String>>) -> String {
         // Writing into a String cannot fail.
         let _ = writeln!(out, "{} of {total}; more with --limit", letters.len());
     }
-    if *unreadable > 0 {
-        let _ = writeln!(
-            out,
-            "{unreadable} cannot be read: see `bridge journal verify`"
-        );
-    }
+    out.push_str(&unreadable_line(*unreadable));
     out.push_str(damage_line(snapshot));
     out
 }

@@ -98,6 +98,16 @@ async fn a_folder() -> (tempfile::TempDir, Journal) {
     (folder, journal)
 }
 
+/// Flips a bit of what is first stored with `payload`.
+fn spoil(folder: &Path, payload: &[u8]) {
+    let segment = folder.join("data/journal/0000000000000001.log");
+    let mut bytes = std::fs::read(&segment).unwrap();
+    let mut windows = bytes.windows(payload.len());
+    let at = windows.position(|window| window == payload).unwrap();
+    *bytes.get_mut(at).unwrap() ^= 1;
+    std::fs::write(&segment, bytes).unwrap();
+}
+
 fn files(folder: &Path) -> Vec<(std::path::PathBuf, Vec<u8>)> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -188,14 +198,7 @@ async fn what_is_in_a_folder_is_shown_to_scripts() {
 async fn damage_is_told_with_its_place_and_what_was_there() {
     let (folder, journal) = a_folder().await;
     journal.close();
-    let segment = folder.path().join("data/journal/0000000000000001.log");
-    let mut bytes = std::fs::read(&segment).unwrap();
-    let at = bytes
-        .windows(4)
-        .position(|window| window == b"21.5")
-        .unwrap();
-    bytes[at] ^= 1;
-    std::fs::write(&segment, bytes).unwrap();
+    spoil(folder.path(), b"21.5");
     let answers = asked(
         folder.path(),
         &[
@@ -205,6 +208,21 @@ async fn damage_is_told_with_its_place_and_what_was_there() {
         ],
     );
     insta::assert_snapshot!("offline_damaged", answers);
+}
+
+#[tokio::test]
+async fn a_dead_letter_that_is_damaged_is_not_just_said_to_be_absent() {
+    let (folder, journal) = a_folder().await;
+    journal.close();
+    spoil(folder.path(), b"line one");
+    let asked = ["dead-letters", "show", "data", &id(20).to_string()];
+    let answer = said(&bridge(folder.path(), &asked));
+    assert!(answer.starts_with("exit status 1"), "{answer}");
+    assert!(answer.contains("there is no dead letter"), "{answer}");
+    assert!(answer.contains("the journal is damaged"), "{answer}");
+    let sound = ["dead-letters", "show", "data", &id(21).to_string()];
+    let answer = said(&bridge(folder.path(), &sound));
+    assert!(answer.starts_with("exit status 0"), "{answer}");
 }
 
 #[tokio::test]
