@@ -52,7 +52,7 @@ pub(crate) static INSECURE_SKIP_VERIFY: Field = field(
     "insecure_skip_verify",
     Flag,
     Default("false"),
-    "accepts any certificate, so that anyone on the way can be the broker",
+    "accepts a certificate whoever issued it and whatever name it holds, so that anyone on the way can be the broker",
 );
 
 static TLS_SECTION: Section = Section {
