@@ -228,6 +228,7 @@ fn warn_of_orphans(config: &Config, journal: &Journal) {
                 event = "orphaned_binding",
                 binding = %key,
                 queued = usage.queue.entries,
+                deferred = usage.deferred.entries,
                 dead_letters = usage.dead_letters.entries,
                 "messages wait at a binding that the configuration does not name: they are kept, \
                  and go on when it is named again"

@@ -1,5 +1,6 @@
 //! What an operator sees of a data folder, with and without a bridge in it.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -192,6 +193,46 @@ async fn what_is_in_a_folder_is_shown_to_scripts() {
     let raw = ["dead-letters", "show", "data", &id(21).to_string(), "--raw"];
     let output = bridge(folder.path(), &raw);
     assert_eq!(output.stdout, [0, 159, 146, 150, 65]);
+}
+
+/// The names of all fields of `value`, but for those of a message's properties.
+fn fields(value: &serde_json::Value, all: &mut BTreeSet<String>) {
+    match value {
+        serde_json::Value::Object(map) => {
+            for (name, value) in map {
+                all.insert(name.clone());
+                if name != "properties" {
+                    fields(value, all);
+                }
+            }
+        }
+        serde_json::Value::Array(items) => items.iter().for_each(|item| fields(item, all)),
+        _ => {}
+    }
+}
+
+#[tokio::test]
+async fn the_book_names_every_field_of_the_answers_to_scripts() {
+    const PAGE: &str = include_str!("../../../../docs/src/operations.md");
+    let (folder, journal) = a_folder().await;
+    journal.close();
+    spoil(folder.path(), b"21.5");
+    let mut all = BTreeSet::new();
+    for command in [
+        "journal verify data --json",
+        "queue status data --json",
+        "dead-letters list data --json",
+        &format!("dead-letters show data {} --json", id(20)),
+    ] {
+        let args: Vec<&str> = command.split(' ').collect();
+        let answer = bridge(folder.path(), &args).stdout;
+        fields(&serde_json::from_slice(&answer).unwrap(), &mut all);
+    }
+    assert!(all.len() > 40, "found only {all:?}");
+    let is_named =
+        |name: &str| PAGE.contains(&format!("`{name}`")) || PAGE.contains(&format!("`{name}[]`"));
+    let missing: Vec<_> = all.iter().filter(|name| !is_named(name)).collect();
+    assert!(missing.is_empty(), "operations.md lacks {missing:?}");
 }
 
 #[tokio::test]
