@@ -164,17 +164,19 @@ impl ProcessMetrics {
     /// Registers them; `opened` is what opening the journal found.
     pub(crate) fn register(
         registry: &Registry,
+        bridge: &Name,
         opened: &RecoveryReport,
     ) -> prometheus::Result<Self> {
         const SESSION: [&str; 2] = ["session", "role"];
         let info = IntGaugeVec::new(
             Opts::new(
                 "bridge_build_info",
-                "Always 1; the version is in the label.",
+                "Always 1; which bridge it is, and its version, are in the labels.",
             ),
-            &["version"],
+            &["bridge", "version"],
         )?;
-        info.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        info.with_label_values(&[bridge.as_str(), env!("CARGO_PKG_VERSION")])
+            .set(1);
         registry.register(Box::new(info))?;
         for (name, help, value) in [
             (
@@ -280,5 +282,23 @@ impl ProcessMetrics {
             let counter = counter.with_label_values(&labels);
             counter.inc_by(value(stats).saturating_sub(counter.get()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_metrics_say_which_bridge_it_is() {
+        let registry = Registry::new();
+        let bridge = Name::parse("plant-7").unwrap();
+        ProcessMetrics::register(&registry, &bridge, &RecoveryReport::default()).unwrap();
+        let text = prometheus::TextEncoder::new()
+            .encode_to_string(&registry.gather())
+            .unwrap();
+        let version = env!("CARGO_PKG_VERSION");
+        let info = format!("bridge_build_info{{bridge=\"plant-7\",version=\"{version}\"}} 1\n");
+        assert!(text.contains(&info), "{text}");
     }
 }

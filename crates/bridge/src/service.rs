@@ -66,7 +66,7 @@ impl Service {
         let observed = Arc::new(Observation {
             overview: runtime.overview(),
             journal: journal.clone(),
-            process: ProcessMetrics::register(&registry, &opened)?,
+            process: ProcessMetrics::register(&registry, &config.bridge_id, &opened)?,
             registry,
             readers,
             writers,
