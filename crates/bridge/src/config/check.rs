@@ -63,10 +63,9 @@ fn whole(reader: &mut Reader<'_>, root: &Map<'_>, folder: &Path) -> Option<Confi
         }
         Some(path)
     });
-    let journal = reader
-        .section(root, &fields::JOURNAL)
-        .unwrap_or_else(|| Map::absent(&root.at, &fields::JOURNAL));
-    let segment_size = reader.size(&journal, &fields::SEGMENT_SIZE);
+    let segment_size = reader
+        .section_or_default(root, &fields::JOURNAL)
+        .and_then(|journal| reader.size(&journal, &fields::SEGMENT_SIZE));
     let monitor = reader
         .section(root, &fields::MONITOR)
         .and_then(|section| reader.text(&section, &fields::LISTEN))

@@ -97,7 +97,7 @@ pub(crate) struct Map<'a> {
 
 impl<'a> Map<'a> {
     /// The section of a file that leaves it out: every field has its default.
-    pub(crate) fn absent(of: &At, field: &Field) -> Self {
+    fn absent(of: &At, field: &Field) -> Self {
         Self {
             at: At {
                 span: of.span.clone(),
@@ -192,6 +192,19 @@ impl<'a> Reader<'a> {
         let entry = map.entry(field)?;
         let entries = self.entries(&entry.node, &map.value_at(entry))?;
         Some(self.open(entries, map.key(field), section))
+    }
+
+    /// The same, or where it is left out one in which every field has its default.
+    pub(crate) fn section_or_default<'n>(
+        &mut self,
+        map: &Map<'n>,
+        field: &'static Field,
+    ) -> Option<Map<'n>> {
+        if map.has(field) {
+            self.section(map, field)
+        } else {
+            Some(Map::absent(&map.at, field))
+        }
     }
 
     /// The sections by name that a field holds.

@@ -85,11 +85,7 @@ fn queue(reader: &mut Reader<'_>, map: &Map<'_>, direct: bool) -> Option<QueueBo
         };
         reader.report(&map.key(&fields::QUEUE), problem);
     }
-    let section = match reader.section(map, &fields::QUEUE) {
-        Some(section) => section,
-        None if map.has(&fields::QUEUE) => return None,
-        None => Map::absent(&map.at, &fields::QUEUE),
-    };
+    let section = reader.section_or_default(map, &fields::QUEUE)?;
     let max_entries = reader.count(&section, &fields::MAX_ENTRIES);
     let max_bytes = reader.size(&section, &fields::MAX_BYTES);
     let on_full = reader.choice(&section, &fields::ON_FULL);
@@ -112,11 +108,7 @@ fn deferral(reader: &mut Reader<'_>, map: &Map<'_>, direct: bool) -> Option<Defe
         };
         reader.report(&map.key(&fields::DEFERRED), problem);
     }
-    let section = match reader.section(map, &fields::DEFERRED) {
-        Some(section) => section,
-        None if map.has(&fields::DEFERRED) => return None,
-        None => Map::absent(&map.at, &fields::DEFERRED),
-    };
+    let section = reader.section_or_default(map, &fields::DEFERRED)?;
     let window = reader.duration(&section, &fields::DEFERRED_WINDOW);
     let retry_interval = reader.duration(&section, &fields::DEFERRED_RETRY_INTERVAL);
     let max_entries = reader.count(&section, &fields::DEFERRED_MAX_ENTRIES);
@@ -130,11 +122,7 @@ fn deferral(reader: &mut Reader<'_>, map: &Map<'_>, direct: bool) -> Option<Defe
 }
 
 fn dead_letters(reader: &mut Reader<'_>, map: &Map<'_>) -> Option<DeadLetterBounds> {
-    let section = match reader.section(map, &fields::DEAD_LETTERS) {
-        Some(section) => section,
-        None if map.has(&fields::DEAD_LETTERS) => return None,
-        None => Map::absent(&map.at, &fields::DEAD_LETTERS),
-    };
+    let section = reader.section_or_default(map, &fields::DEAD_LETTERS)?;
     let max_entries = reader.count(&section, &fields::DEAD_MAX_ENTRIES);
     let max_bytes = reader.size(&section, &fields::DEAD_MAX_BYTES);
     let on_full = reader.choice(&section, &fields::DEAD_ON_FULL);

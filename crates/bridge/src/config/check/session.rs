@@ -123,20 +123,12 @@ pub(super) fn window(found: &Found<u64>) -> Option<NonZeroU16> {
 }
 
 fn backoff(reader: &mut Reader<'_>, map: &Map<'_>) -> Option<Backoff> {
-    if map.has(&fields::RECONNECT) {
-        let section = reader.section(map, &fields::RECONNECT)?;
-        let min = reader.duration(&section, &fields::RECONNECT_MIN);
-        let max = reader.duration(&section, &fields::RECONNECT_MAX);
-        match Backoff::try_new(min?.value, max?.value) {
-            Ok(backoff) => return Some(backoff),
-            Err(problem) => reader.report(&section.at, Problem::Backoff(problem)),
-        }
-        return None;
-    }
-    let section = Map::absent(&map.at, &fields::RECONNECT);
-    let min = reader.duration(&section, &fields::RECONNECT_MIN)?;
-    let max = reader.duration(&section, &fields::RECONNECT_MAX)?;
-    Backoff::try_new(min.value, max.value).ok()
+    let section = reader.section_or_default(map, &fields::RECONNECT)?;
+    let min = reader.duration(&section, &fields::RECONNECT_MIN);
+    let max = reader.duration(&section, &fields::RECONNECT_MAX);
+    Backoff::try_new(min?.value, max?.value)
+        .map_err(|problem| reader.report(&section.at, Problem::Backoff(problem)))
+        .ok()
 }
 
 /// Where the session says that it is there; `None` where that is nowhere.
