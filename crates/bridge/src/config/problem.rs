@@ -146,6 +146,8 @@ pub(crate) enum Problem {
     TwoPasswords,
     #[error("a password without a username")]
     PasswordWithoutUsername,
+    #[error("the file `{path}` cannot be read: {error}")]
+    UnreadableFile { path: String, error: String },
     #[error("the file `{path}` {what}")]
     File { path: String, what: String },
     #[error("`{0}` is in this list twice")]
@@ -370,7 +372,7 @@ impl Problem {
             Self::NoEffect { .. } | Self::BrokerTwice(_) => "remove it",
             Self::NoUrlFor { needed, .. } => return Some(format!("write {needed}, or remove it")),
             Self::HalfPair(_, missing) => return Some(format!("add `{missing}`")),
-            Self::File { what, .. } if what.starts_with("cannot be read") => {
+            Self::UnreadableFile { .. } => {
                 "name a file that this user may read; a relative path begins at the folder of this file"
             }
             Self::KeyOfAnother => "name the key that the certificate was made for",

@@ -132,7 +132,14 @@ pub(super) fn bytes(
     match read(&full, max) {
         Ok(Some(bytes)) => return Some((full, bytes)),
         Ok(None) => unusable(reader, path, format!("is larger than {}", show_size(max))),
-        Err(error) => unusable(reader, path, format!("cannot be read: {error}")),
+        Err(error) => {
+            let (path_shown, error) = (path.value.shown.clone(), error.to_string());
+            let problem = Problem::UnreadableFile {
+                path: path_shown,
+                error,
+            };
+            reader.report(&path.at, problem);
+        }
     }
     None
 }
