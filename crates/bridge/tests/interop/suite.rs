@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bridge_core::{Answer, Link, Properties, QoS, Sink, Source};
+use bridge_core::{Answer, Link, PayloadFormat, Properties, QoS, Sink, Source};
 use bridge_testkit::{ClientOptions, wait_until};
 use bridge_transport::Protocol;
 
@@ -319,7 +319,10 @@ async fn properties(place: Place) -> Carried {
     let reader = place.reader("properties-in", &["properties"]).await;
     let writer = place.writer("properties-out").await;
     let mut sent = message("properties", "x", QoS::AtLeastOnce);
+    sent.properties.payload_format = Some(PayloadFormat::Utf8);
     sent.properties.content_type = Some("text/plain".to_owned());
+    sent.properties.response_topic = Some("properties/answer".to_owned());
+    sent.properties.correlation_data = Some(vec![0, 255].into());
     sent.properties.message_expiry = Some(60);
     sent.properties.user_properties = vec![
         ("b".to_owned(), "1".to_owned()),
