@@ -24,7 +24,6 @@ use bridge_core::{
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
 
 use crate::approach::{Approach, Renewal};
 use crate::connection::{Connection, Ending, Purpose, is_takeover};
@@ -40,7 +39,7 @@ use announcing::Birth;
 use held::Held;
 use inbox::Inbox;
 use leftovers::Leftovers;
-use receiving::{Follows, Receiving};
+use receiving::Receiving;
 use subscribing::Standing;
 pub use subscribing::{DowngradedSubscription, RefusedSubscription};
 
@@ -210,18 +209,6 @@ impl Shared {
         }
     }
 
-    /// The broker has no session where we left one.
-    fn session_lost(&self) {
-        self.counters.sessions_lost.add(1);
-        warn!(
-            event = "session_lost",
-            session = %self.config.name,
-            client_id = self.counters.client_id(),
-            broker = %self.config.brokers,
-            "the broker has lost the session, and with it what it held for us; subscribing again"
-        );
-    }
-
     fn standing(&self) -> MutexGuard<'_, Standing> {
         self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -263,12 +250,7 @@ async fn connect_and_serve(
     // The broker of the connection before, while its packet ids are still ours.
     let mut known = None;
     loop {
-        let first = lifecycle.next_epoch() == 1;
-        let follows = match &known {
-            _ if first => Follows::Nothing,
-            Some(broker) if broker == approach.endpoint() => Follows::SameBroker,
-            _ => Follows::Another,
-        };
+        let follows = known.as_ref() == Some(approach.endpoint());
         let client_id = lifecycle.client_id().to_owned();
         let left = Arc::new(Notify::new());
         let opening = async {
@@ -304,13 +286,8 @@ async fn connect_and_serve(
                 lifecycle.connected(approach.endpoint(), &connection.welcome);
                 let status = lifecycle.status();
                 let broker = approach.endpoint().clone();
-                let mut leftovers = Leftovers::new(
-                    &mut held,
-                    &connection,
-                    &client_id,
-                    broker.to_string(),
-                    first,
-                );
+                let mut leftovers =
+                    Leftovers::new(&mut held, &connection, &client_id, broker.to_string());
                 let upkeep = Upkeep {
                     approach: &mut approach,
                     status,

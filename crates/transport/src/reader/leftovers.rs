@@ -1,4 +1,5 @@
-//! Ends the subscriptions of an earlier configuration that a broker still holds.
+//! What a broker should still hold of an earlier connection: says when it has lost that, and ends
+//! the subscriptions of an earlier configuration.
 
 use rumqttc::AsyncClient;
 use rumqttc::mqttbytes::v5::UnsubAckReason;
@@ -18,27 +19,23 @@ pub(super) struct Leftovers<'a> {
     broker: String,
     /// The broker has the session that we left.
     resumed: bool,
-    first: bool,
     filters: Vec<String>,
     /// The log has been told of a refusal.
     announced: bool,
 }
 
 impl<'a> Leftovers<'a> {
-    /// `first` says that it is the first connection of this process.
     pub(super) fn new(
         held: &'a mut Held,
         connection: &Connection,
         client_id: &str,
         broker: String,
-        first: bool,
     ) -> Self {
         Self {
             held,
             client_id: client_id.to_owned(),
             broker,
             resumed: connection.welcome.session_present,
-            first,
             filters: Vec::new(),
             announced: false,
         }
@@ -55,9 +52,18 @@ impl<'a> Leftovers<'a> {
             return;
         }
         let held = self.held.at(&self.client_id, &self.broker);
-        if !self.resumed && self.first && !held.is_empty() {
-            // Of the later connections it is known without a book.
-            shared.session_lost();
+        if !self.resumed && !held.is_empty() {
+            // It is this one that we left a session with: another, that stands in for it, has
+            // none to lose.
+            shared.counters.sessions_lost.add(1);
+            warn!(
+                event = "session_lost",
+                session = %shared.config.name,
+                client_id = self.client_id,
+                broker = self.broker,
+                "the broker has lost the session, and with it what it held for us; subscribing \
+                 again"
+            );
         }
         if self.resumed {
             if held.is_empty() {

@@ -16,25 +16,15 @@ use crate::connection::{Handler, Welcome};
 use crate::convert::{from_wire, from_wire_qos};
 use crate::guard::{Marker, SetAside};
 
-/// What a connection comes after.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Follows {
-    /// It is the first of this process.
-    Nothing,
-    /// One to the same broker.
-    SameBroker,
-    /// One to another broker, or another client was in our place meanwhile: packet ids may mean
-    /// other messages.
-    Another,
-}
-
 /// Turns what a connection receives into deliveries.
 pub(super) struct Receiving {
     shared: Arc<Shared>,
     /// Given to the acknowledgements when the connection stands.
     line: Option<Line>,
     marker: Marker,
-    follows: Follows,
+    /// The connection before was to the same broker, and nobody else was in our place since:
+    /// packet ids mean the same messages.
+    follows: bool,
     /// How long the connection was held up for want of room, and since when that is counted.
     waited: Duration,
     waits_since: Duration,
@@ -44,7 +34,7 @@ pub(super) struct Receiving {
 }
 
 impl Receiving {
-    pub(super) fn new(shared: Arc<Shared>, line: Line, marker: Marker, follows: Follows) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, line: Line, marker: Marker, follows: bool) -> Self {
         Self {
             waited: Duration::ZERO,
             waits_since: shared.clock.monotonic(),
@@ -174,7 +164,7 @@ impl Receiving {
 impl Handler for Receiving {
     fn connected(&mut self, welcome: &Welcome) {
         let shared = &self.shared;
-        let resumed = welcome.session_present && self.follows == Follows::SameBroker;
+        let resumed = welcome.session_present && self.follows;
         if welcome.session_present && (!resumed || shared.acks.any_left()) {
             // All of it comes again, in order with what was left and with acknowledgements that
             // count.
@@ -185,9 +175,6 @@ impl Handler for Receiving {
         }
         if !welcome.session_present {
             shared.releasing.clear();
-            if shared.keep().is_some() && self.follows != Follows::Nothing {
-                shared.session_lost();
-            }
         }
         self.shared.state.set(SourceState::Connected);
     }

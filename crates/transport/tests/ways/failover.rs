@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bridge_core::{Sink, Source};
-use bridge_testkit::{Behaviour, ConnAck, Mosquitto, Proxy, ScriptedBroker, wait_until};
+use bridge_testkit::{Behaviour, ConnAck, Cut, Mosquitto, Proxy, ScriptedBroker, wait_until};
 use bridge_transport::{Brokers, SessionStats};
 
 use crate::common::{
@@ -119,4 +119,44 @@ async fn case_12_a_reader_goes_back_to_the_first_and_misses_nothing() {
         tokio::join!(writer.close(), reader.close())
     })
     .await;
+}
+
+#[tokio::test]
+async fn case_12_another_broker_has_lost_no_session_and_one_that_forgot_ours_has() {
+    let brokers = Mosquitto::builder().persistence(false);
+    let (first, mut second) = (brokers.clone().start().await, brokers.start().await);
+    let mut ways = [
+        Proxy::start(first.port()).await,
+        Proxy::start(second.port()).await,
+    ];
+    let reader = reader(
+        session(
+            Brokers {
+                first: tcp(ways[0].port()),
+                rest: vec![tcp(ways[1].port())],
+                fail_back: None,
+            },
+            "r",
+        ),
+        "t",
+    );
+    subscribed(&reader).await;
+    // There for the first time, back again, and there once more when it has forgotten.
+    for (connects, (to, lost)) in (2..).zip([(1, 0), (0, 0), (1, 1)]) {
+        if lost > 0 {
+            second.kill().await;
+            second.restart().await;
+        }
+        ways[to].accept().await;
+        ways[1 - to].refuse().await;
+        ways[1 - to].cut(Cut::Finish);
+        wait_until("it is at the other one", DEADLINE, || {
+            reader.stats().connects == connects
+        })
+        .await;
+        subscribed(&reader).await;
+        let stats = reader.stats();
+        assert_eq!(stats.sessions_lost, lost, "{connects}: {stats:?}");
+    }
+    within("it closes", reader.close()).await;
 }
