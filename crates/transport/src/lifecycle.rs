@@ -178,7 +178,7 @@ impl Lifecycle {
     pub(crate) fn ended(&mut self, broker: &Endpoint, ending: &Ending) -> Duration {
         self.counters.connected.store(false, Ordering::Relaxed);
         if matches!(ending, Ending::Closed) {
-            self.reconnect.ended_by_us();
+            self.reconnect.ended_by_us(self.clock.monotonic());
             info!(
                 event = "session_closed",
                 session = %self.config.name,

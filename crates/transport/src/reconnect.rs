@@ -32,15 +32,16 @@ impl Reconnect {
 
     /// The attempt failed or the connection has ended: how long to wait before the next attempt.
     pub(crate) fn ended(&mut self, now: Duration, random: u32) -> Duration {
-        let lived = self
-            .connected_at
-            .take()
-            .map_or(Duration::ZERO, |since| now.saturating_sub(since));
-        if lived >= STABLE_AFTER {
-            self.failures = 0;
-        }
+        self.disconnected(now);
         self.failures = self.failures.saturating_add(1);
         self.backoff.delay(self.failures, random)
+    }
+
+    fn disconnected(&mut self, now: Duration) {
+        let since = self.connected_at.take();
+        if since.is_some_and(|since| now.saturating_sub(since) >= STABLE_AFTER) {
+            self.failures = 0;
+        }
     }
 
     /// The attempt failed, and another broker is tried next: how long to wait before that. A round
@@ -50,8 +51,8 @@ impl Reconnect {
     }
 
     /// We ended it ourselves, for a reason that is no failure: the next attempt may come at once.
-    pub(crate) const fn ended_by_us(&mut self) {
-        self.connected_at = None;
+    pub(crate) fn ended_by_us(&mut self, now: Duration) {
+        self.disconnected(now);
     }
 }
 
@@ -114,8 +115,26 @@ mod tests {
     fn ending_it_ourselves_counts_as_no_failure() {
         let mut policy = policy();
         policy.connected(SECOND);
-        policy.ended_by_us();
+        policy.ended_by_us(SECOND * 2);
         assert_eq!(policy.ended(SECOND * 2, u32::MAX), SECOND);
+    }
+
+    #[test]
+    fn what_failed_before_a_connection_that_has_lived_is_forgotten_however_it_ends() {
+        let outage = || {
+            let mut policy = policy();
+            for _ in 0..5 {
+                policy.ended(SECOND, u32::MAX);
+            }
+            policy.connected(SECOND);
+            policy
+        };
+        let mut lived = outage();
+        lived.ended_by_us(SECOND + STABLE_AFTER);
+        assert_eq!(lived.ended(SECOND * 60, u32::MAX), SECOND);
+        let mut short = outage();
+        short.ended_by_us(SECOND * 2);
+        assert_eq!(short.ended(SECOND * 60, u32::MAX), SECOND * 32);
     }
 
     /// The instants at which a session with the default delays connects to a broker that throws
