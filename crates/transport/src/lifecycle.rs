@@ -1,7 +1,7 @@
 //! What a session's connections have in common: epochs, patience, counters, and one log line for
 //! each change of state.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -25,11 +25,28 @@ pub(crate) struct Lifecycle {
     counters: Arc<Counters>,
     reconnect: Reconnect,
     epoch: u64,
-    /// What the log was last told about attempts that fail, by broker.
-    announced: HashMap<String, String>,
+    told: Told,
     /// What the log was last told about the broker's own terms.
     terms: Terms,
     status: Option<Status>,
+}
+
+/// How many reasons for attempts that fail the log is told of each broker: some are never twice
+/// the same, such as a broker's own words with the time of day in them.
+const MOST_REASONS: usize = 8;
+
+/// Why attempts failed since the last connection, as far as the log has been told: reasons that
+/// alternate, as they do where a name has several addresses, are told once as well.
+#[derive(Debug, Default)]
+struct Told(HashMap<String, BTreeSet<String>>);
+
+impl Told {
+    /// Whether the log is to be told of this, which it then has been.
+    fn is_new(&mut self, broker: &Endpoint, reason: &str) -> bool {
+        let Self(told) = self;
+        let reasons = told.entry(broker.to_string()).or_default();
+        reasons.len() < MOST_REASONS && reasons.insert(reason.to_owned())
+    }
 }
 
 /// What a broker does otherwise than it was asked.
@@ -60,7 +77,7 @@ impl Lifecycle {
             clock,
             counters,
             epoch: 0,
-            announced: HashMap::new(),
+            told: Told::default(),
             terms: Terms::default(),
             status,
         }
@@ -86,7 +103,7 @@ impl Lifecycle {
         self.reconnect.connected(self.clock.monotonic());
         self.counters.connects.add(1);
         self.counters.connected.store(true, Ordering::Relaxed);
-        self.announced.clear();
+        self.told = Told::default();
         info!(
             event = "session_connected",
             session = %self.config.name,
@@ -158,8 +175,7 @@ impl Lifecycle {
             self.reconnect.elsewhere(rand::random())
         };
         let reason = ending.to_string();
-        let told = self.announced.insert(broker.to_string(), reason.clone());
-        if told.as_ref() != Some(&reason) {
+        if self.told.is_new(broker, &reason) {
             self.announce_redirect(broker, ending);
             warn!(
                 event = "session_connect_failed",
@@ -168,7 +184,8 @@ impl Lifecycle {
                 client_id = self.client_id,
                 %broker,
                 reason,
-                "cannot connect to the broker; trying on, and silent until something changes"
+                "cannot connect to the broker; trying on, and saying each reason once until there \
+                 is a connection"
             );
         }
         delay
@@ -266,5 +283,26 @@ fn announce_protocol(config: &SessionConfig, client_id: &str, role: &'static str
             longest = PORTABLE_CLIENT_ID,
             "on this protocol a broker need not take a client id of this length"
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Address;
+
+    #[test]
+    fn case_22_reasons_that_alternate_or_never_repeat_are_told_a_few_times_only() {
+        let broker = |port| {
+            let host = "h".to_owned();
+            Endpoint::tcp(Address { host, port })
+        };
+        let mut told = Told::default();
+        let alternating =
+            (0..100).filter(|n| told.is_new(&broker(1), ["refused", "silent"][n % 2]));
+        assert_eq!(alternating.count(), 2);
+        let ever_new = (0..100).filter(|n| told.is_new(&broker(1), &n.to_string()));
+        assert_eq!(ever_new.count(), MOST_REASONS - 2);
+        assert!(told.is_new(&broker(2), "refused"), "of another broker");
     }
 }
