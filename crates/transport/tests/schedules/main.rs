@@ -44,9 +44,9 @@ fn a_thousand_schedules_end_each_future_once_and_with_the_truth_and_acknowledge_
     let began = Instant::now();
     let record = Record::default();
     record.run_all(0..WARM);
-    let warm = resident_kib();
+    let warm = bridge_testkit::resident_kib();
     record.run_all(WARM..SCHEDULES);
-    let cold = resident_kib();
+    let cold = bridge_testkit::resident_kib();
     let (tally, failed) = (
         record.tally.into_inner().unwrap(),
         record.failed.into_inner().unwrap(),
@@ -126,12 +126,4 @@ fn run(seed: u64) -> Tally {
         .await;
         tally
     })
-}
-
-/// Memory of this process that is in use.
-fn resident_kib() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let number = line.unwrap().trim().trim_end_matches(" kB");
-    number.parse().unwrap()
 }
