@@ -61,9 +61,11 @@ pub struct SessionConfig {
 }
 
 impl SessionConfig {
-    /// A session with the defaults that the configuration documents.
+    /// A session with the defaults that the configuration documents, for MQTT 5. Who sets another
+    /// protocol takes its [`Protocol::default_window`] as well.
     pub fn new(name: Name, brokers: Brokers, client_id: impl Into<String>) -> Self {
         let client_id = client_id.into();
+        let protocol = Protocol::default();
         let seconds = Duration::from_secs;
         #[expect(
             clippy::expect_used,
@@ -73,7 +75,7 @@ impl SessionConfig {
         Self {
             name,
             brokers,
-            protocol: Protocol::V5,
+            protocol,
             publisher_client_id: format!("{client_id}-pub"),
             client_id,
             kind: SessionKind::Persistent {
@@ -85,7 +87,7 @@ impl SessionConfig {
             answer_timeout: seconds(20),
             write_timeout: seconds(10),
             backoff: Backoff::try_new(seconds(1), seconds(60)).expect("1 s is less than 60 s"),
-            max_in_flight: NonZeroU16::new(100).expect("100 is not 0"),
+            max_in_flight: protocol.default_window(),
             receive_maximum: NonZeroU16::new(256).expect("256 is not 0"),
             max_packet_size: 4 << 20,
             qos_unavailable: QosUnavailable::default(),

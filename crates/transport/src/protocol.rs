@@ -1,8 +1,14 @@
-//! What MQTT 3.1.1 has no words for.
+//! What MQTT 3.1.1 has no words for, and what follows from it.
 
 use std::fmt;
+use std::num::NonZeroU16;
 
 use crate::Protocol;
+
+const WINDOW: NonZeroU16 = NonZeroU16::new(100).expect("100 is not 0");
+/// What Mosquitto takes at once by default (`max_inflight_messages`). It announces that on MQTT 5;
+/// on MQTT 3.1.1, 2.0.11 says nothing, acknowledges what is beyond it, and loses some of it.
+const WINDOW_311: NonZeroU16 = NonZeroU16::new(20).expect("20 is not 0");
 
 /// Something that a session cannot say, or cannot be told, on its protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +29,16 @@ impl Protocol {
         match self {
             Self::V5 => &[],
             Self::V311 => &UNSAID_311,
+        }
+    }
+
+    /// How many published messages may be unanswered where nobody has said how many. A broker of
+    /// MQTT 3.1.1 does not say how many it takes, so there it is as many as every broker has room
+    /// for.
+    pub const fn default_window(self) -> NonZeroU16 {
+        match self {
+            Self::V5 => WINDOW,
+            Self::V311 => WINDOW_311,
         }
     }
 }

@@ -15,10 +15,6 @@ use crate::config::fields;
 use crate::config::problem::Problem;
 use crate::config::reader::{At, Found, Map, Reader, Reported};
 
-/// What Mosquitto takes at once by default (`max_inflight_messages`). It announces that on MQTT 5;
-/// on MQTT 3.1.1, 2.0.11 says nothing, acknowledges what is beyond it, and loses some of it.
-pub(super) const SAFE_WINDOW_311: NonZeroU16 = NonZeroU16::new(20).expect("20 is not 0");
-
 /// A checked session and where its parts stand.
 pub(super) struct Checked {
     pub(super) config: SessionConfig,
@@ -102,19 +98,18 @@ pub(super) fn check(
     })
 }
 
-/// The window of what is published. A broker of MQTT 3.1.1 does not say how wide it may be, so
-/// where nobody else does either it is one that every broker has room for.
+/// The window of what is published; where it is left out, as wide as the protocol lets it be.
 fn max_in_flight(
     reader: &mut Reader<'_>,
     map: &Map<'_>,
     protocol: Option<Protocol>,
 ) -> Option<NonZeroU16> {
     let found = reader.count(map, &fields::SESSION_MAX_IN_FLIGHT)?;
-    let window = window(&found)?;
-    if protocol == Some(Protocol::V311) && !map.has(&fields::SESSION_MAX_IN_FLIGHT) {
-        return Some(window.min(SAFE_WINDOW_311));
+    if map.has(&fields::SESSION_MAX_IN_FLIGHT) {
+        window(&found)
+    } else {
+        Some(protocol?.default_window())
     }
-    Some(window)
 }
 
 /// A count whose field bounds it to 1…65,535.

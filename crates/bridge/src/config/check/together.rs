@@ -94,7 +94,7 @@ pub(super) fn protocols(
             continue;
         }
         let window = config.max_in_flight;
-        if window > session::SAFE_WINDOW_311
+        if window > config.protocol.default_window()
             && highest(&config.name, routes) == Some(QoS::ExactlyOnce)
         {
             reader.report(&session.window_at, Problem::WideWindow(window));
