@@ -36,16 +36,6 @@ impl Identity {
         certificate.expect("a certificate in PEM").to_vec()
     }
 
-    /// Puts the certificate and the key of another in the place of these, one after the other,
-    /// as one who renews them does.
-    ///
-    /// # Panics
-    /// When the files cannot be written.
-    pub fn replace_with(&self, other: &Self) {
-        self.replace_certificate_with(other);
-        self.replace_key_with(other);
-    }
-
     /// Puts the certificate of another in the place of this one; the key stays.
     ///
     /// # Panics

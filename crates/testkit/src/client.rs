@@ -83,20 +83,11 @@ impl RawClient {
     /// Subscribes to topic filters, each with its options byte (the QoS, for a start), and hands
     /// back the broker's codes.
     pub async fn subscribe(&mut self, filters: &[(&str, u8)]) -> io::Result<Vec<u8>> {
-        self.subscribe_with(filters, Vec::new()).await
-    }
-
-    /// As [`RawClient::subscribe`], with properties.
-    pub async fn subscribe_with(
-        &mut self,
-        filters: &[(&str, u8)],
-        properties: Vec<Property>,
-    ) -> io::Result<Vec<u8>> {
         let id = self.sent.next_id();
         let filters = filters.iter();
         Packet::Subscribe(Subscribe {
             id,
-            properties,
+            properties: Vec::new(),
             filters: filters
                 .map(|(filter, options)| ((*filter).to_owned(), *options))
                 .collect(),

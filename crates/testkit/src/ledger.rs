@@ -90,7 +90,7 @@ impl Ledger {
     }
 
     /// Whether nothing is in progress.
-    pub fn is_quiet(&self) -> bool {
+    const fn is_quiet(&self) -> bool {
         self.in_progress == 0
     }
 

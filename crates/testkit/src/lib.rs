@@ -81,7 +81,7 @@ pub use port::PortLease;
 pub use process::{BridgeProcess, BridgeProcessBuilder, Metrics, Sample};
 pub use proxy::{Cut, Proxy};
 pub use rabbitmq::Rabbitmq;
-pub use scripted::{Behaviour, BrokerConnection, Moment, ReceivedPublish, Reply, ScriptedBroker};
+pub use scripted::{Behaviour, BrokerConnection, ReceivedPublish, Reply, ScriptedBroker};
 pub use tls_front::{Handshake, TlsFront, TlsFrontBuilder};
 pub use wait::{wait_for, wait_until};
 pub use websocket_front::{WebSocketFront, WebSocketFrontBuilder};

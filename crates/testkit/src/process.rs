@@ -170,11 +170,6 @@ impl BridgeProcess {
         signal::send(self.running(), Signal::INT);
     }
 
-    /// Asks the process to read its config again.
-    pub fn sighup(&self) {
-        signal::send(self.running(), Signal::HUP);
-    }
-
     /// Halts the process (SIGSTOP).
     pub fn pause(&self) {
         signal::send(self.running(), Signal::STOP);

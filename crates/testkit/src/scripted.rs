@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 
-pub use behaviour::{Behaviour, Moment, ReceivedPublish, Reply};
+pub use behaviour::{Behaviour, ReceivedPublish, Reply};
 pub use connection::BrokerConnection;
 
 use crate::codec::{Connect, Disconnect, Packet, Protocol};
@@ -148,27 +148,10 @@ impl ScriptedBroker {
         lock(&self.shared.publishes).len()
     }
 
-    /// Sends bytes as they are on every open connection, whatever its script is doing.
-    pub async fn send_to_all(&self, bytes: &[u8]) {
-        for open in self.sockets() {
-            // The connection may end at this moment; its script notices.
-            let _ = open.socket.write_all(bytes).await;
-        }
-    }
-
     /// Sends a packet on every open connection, whatever its script is doing.
     pub async fn send_packet_to_all(&self, packet: &Packet) {
         for open in self.sockets() {
             open.send(packet).await;
-        }
-    }
-
-    /// Takes leave of every client with that code, and lets every script read the end of its
-    /// connection.
-    pub async fn disconnect_all(&self, code: u8) {
-        for open in self.sockets() {
-            let properties = Vec::new();
-            open.dismiss(Disconnect { code, properties }).await;
         }
     }
 

@@ -4,8 +4,8 @@ use std::io;
 use std::time::Duration;
 
 use bridge_testkit::{
-    AckKind, Behaviour, ClientOptions, ConnAck, Disconnect, Moment, Packet, Property, Protocol,
-    Publish, RawClient, Reply, ScriptedBroker, wait_until,
+    AckKind, Behaviour, ClientOptions, ConnAck, Disconnect, Packet, Property, Protocol, Publish,
+    RawClient, Reply, ScriptedBroker, wait_until,
 };
 
 const SOON: Duration = Duration::from_secs(10);
@@ -205,47 +205,4 @@ async fn it_takes_leave_again_and_again_when_it_is_to() {
         client.until_closed(SOON).await.unwrap();
         assert_eq!(client.disconnected(), Some(&leave));
     }
-}
-
-#[tokio::test]
-async fn both_halves_of_qos_2_are_answered_as_the_test_says() {
-    let behaviour = Behaviour::new()
-        .after_subscribe([Publish::new("t", "x").qos(2).id(9)])
-        .reply_to_pubrel(|_| Reply::Code(0x92))
-        .reply_to_pubrec(|_| Reply::Silence);
-    let broker = ScriptedBroker::behaving(behaviour).await;
-    let mut client = RawClient::connect(broker.port(), "c").await.unwrap();
-    let message = Publish::new("t", "y").qos(2);
-    assert_eq!(client.publish(message).await.unwrap(), 0x92);
-    client.subscribe(&[("t", 2)]).await.unwrap();
-    client.recv(SOON).await.unwrap();
-    client.ping().await.unwrap();
-    let packets = broker.packets();
-    let acks = packets.iter().filter_map(|(_, packet)| match packet {
-        Packet::Ack(ack) => Some((ack.kind, ack.id)),
-        _ => None,
-    });
-    // No PUBCOMP: the message was not released.
-    let acks: Vec<_> = acks.collect();
-    assert_eq!(acks, [(AckKind::PubRel, 1), (AckKind::PubRec, 9)]);
-}
-
-#[tokio::test]
-async fn bytes_are_said_at_any_moment() {
-    let twice = Packet::PingResp.encode().repeat(2);
-    let behaviour = Behaviour::new().bytes_at(Moment::Accepted, twice.clone());
-    let broker = ScriptedBroker::behaving(behaviour).await;
-    let error = RawClient::connect(broker.port(), "c").await.unwrap_err();
-    assert!(error.to_string().contains("PingResp"), "{error}");
-
-    let behaviour = Behaviour::new()
-        .bytes_at(Moment::Welcomed, twice)
-        .bytes_at(Moment::Subscribe, [0x90, 4, 0, 1, 0, 0x9E]);
-    let broker = ScriptedBroker::behaving(behaviour).await;
-    let mut client = RawClient::connect(broker.port(), "c").await.unwrap();
-    for _ in 0..2 {
-        let packet = client.read_packet(SOON).await.unwrap();
-        assert_eq!(packet, Packet::PingResp);
-    }
-    assert_eq!(client.subscribe(&[("t", 1)]).await.unwrap(), [0x9E]);
 }

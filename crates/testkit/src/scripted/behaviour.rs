@@ -7,9 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use super::connection::BrokerConnection;
-use crate::codec::{
-    Ack, AckKind, ConnAck, Connect, Disconnect, Packet, Property, Publish, SubAck, Subscribe,
-};
+use crate::codec::{AckKind, ConnAck, Disconnect, Packet, Property, Publish, SubAck, Subscribe};
 
 /// A PUBLISH as it was received.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,7 +20,7 @@ pub struct ReceivedPublish {
     pub publish: Publish,
 }
 
-/// What a PUBLISH is answered with, or one of the two packets that go on with QoS 2.
+/// What a PUBLISH is answered with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
     /// The answer that the standard asks for, with success.
@@ -41,28 +39,8 @@ pub enum Reply {
     Close,
 }
 
-/// A moment of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Moment {
-    /// The socket has been accepted, nothing was read.
-    Accepted,
-    /// In place of CONNACK.
-    Connect,
-    /// After CONNACK.
-    Welcomed,
-    /// In place of SUBACK.
-    Subscribe,
-    /// After SUBACK.
-    Subscribed,
-    /// In place of UNSUBACK.
-    Unsubscribe,
-    /// In place of PINGRESP.
-    Ping,
-}
-
-type ConnectAnswer = dyn Fn(usize, &Connect) -> ConnAck + Send + Sync;
+type ConnectAnswer = dyn Fn(usize) -> ConnAck + Send + Sync;
 type PublishAnswer = dyn Fn(&ReceivedPublish) -> Reply + Send + Sync;
-type AckAnswer = dyn Fn(&Ack) -> Reply + Send + Sync;
 type SubscribeAnswer = dyn Fn(&str) -> u8 + Send + Sync;
 
 /// A broker's usual ways: it accepts clients, subscriptions and messages, and answers PINGREQ.
@@ -72,11 +50,8 @@ type SubscribeAnswer = dyn Fn(&str) -> u8 + Send + Sync;
 pub struct Behaviour {
     connack: Arc<ConnectAnswer>,
     reply: Arc<PublishAnswer>,
-    pubrec: Arc<AckAnswer>,
-    pubrel: Arc<AckAnswer>,
     suback: Option<Arc<SubscribeAnswer>>,
     after_subscribe: Vec<Publish>,
-    bytes: Vec<(Moment, Vec<u8>)>,
     leave: Option<(Duration, Disconnect)>,
     pings: bool,
     takeover: bool,
@@ -92,13 +67,10 @@ impl Behaviour {
     /// Accepts everything.
     pub fn new() -> Self {
         Self {
-            connack: Arc::new(|_, _| ConnAck::default()),
+            connack: Arc::new(|_| ConnAck::default()),
             reply: Arc::new(|_| Reply::Accept),
-            pubrec: Arc::new(|_| Reply::Accept),
-            pubrel: Arc::new(|_| Reply::Accept),
             suback: None,
             after_subscribe: Vec::new(),
-            bytes: Vec::new(),
             leave: None,
             pings: true,
             takeover: false,
@@ -115,15 +87,7 @@ impl Behaviour {
     }
 
     /// Answers the CONNECT of each connection, numbered from 0, as `answer` says.
-    pub fn connacks(self, answer: impl Fn(usize) -> ConnAck + Send + Sync + 'static) -> Self {
-        self.connacks_to(move |number, _| answer(number))
-    }
-
-    /// As [`Behaviour::connacks`], with a look at the CONNECT.
-    pub fn connacks_to(
-        mut self,
-        answer: impl Fn(usize, &Connect) -> ConnAck + Send + Sync + 'static,
-    ) -> Self {
+    pub fn connacks(mut self, answer: impl Fn(usize) -> ConnAck + Send + Sync + 'static) -> Self {
         self.connack = Arc::new(answer);
         self
     }
@@ -137,26 +101,6 @@ impl Behaviour {
         self
     }
 
-    /// Answers each PUBREL, with which the client goes on with a message of QoS 2 that it has
-    /// sent, as `reply` says.
-    pub fn reply_to_pubrel(
-        mut self,
-        reply: impl Fn(&Ack) -> Reply + Send + Sync + 'static,
-    ) -> Self {
-        self.pubrel = Arc::new(reply);
-        self
-    }
-
-    /// Answers each PUBREC without an error, with which the client has received a message of
-    /// QoS 2, as `reply` says.
-    pub fn reply_to_pubrec(
-        mut self,
-        reply: impl Fn(&Ack) -> Reply + Send + Sync + 'static,
-    ) -> Self {
-        self.pubrec = Arc::new(reply);
-        self
-    }
-
     /// Answers each topic filter of a SUBSCRIBE with the code that `answer` says, in place of the
     /// QoS that was asked for.
     pub fn suback(mut self, answer: impl Fn(&str) -> u8 + Send + Sync + 'static) -> Self {
@@ -167,12 +111,6 @@ impl Behaviour {
     /// Sends these after each SUBACK, as they are: those above QoS 0 need a packet identifier.
     pub fn after_subscribe(mut self, messages: impl Into<Vec<Publish>>) -> Self {
         self.after_subscribe = messages.into();
-        self
-    }
-
-    /// Sends these bytes at that moment of each connection, as they are.
-    pub fn bytes_at(mut self, moment: Moment, bytes: impl Into<Vec<u8>>) -> Self {
-        self.bytes.push((moment, bytes.into()));
         self
     }
 
@@ -194,13 +132,6 @@ impl Behaviour {
         self.pings = false;
         self
     }
-
-    fn bytes_of(&self, moment: Moment) -> Option<&[u8]> {
-        let mut bytes = self.bytes.iter();
-        bytes
-            .find(|(at, _)| *at == moment)
-            .map(|(_, bytes)| bytes.as_slice())
-    }
 }
 
 impl fmt::Debug for Behaviour {
@@ -212,7 +143,6 @@ impl fmt::Debug for Behaviour {
 impl BrokerConnection {
     /// Serves the connection by `behaviour` until it ends; a script may go before.
     pub async fn behave(&mut self, behaviour: &Behaviour) {
-        self.say(behaviour, Moment::Accepted).await;
         let mut leave = None;
         loop {
             let packet = tokio::select! {
@@ -240,13 +170,9 @@ impl BrokerConnection {
                 if behaviour.takeover {
                     self.take_over(&connect.client_id).await;
                 }
-                if self.say(behaviour, Moment::Connect).await {
-                    return true;
-                }
-                let answer = (behaviour.connack)(self.number(), &connect);
+                let answer = (behaviour.connack)(self.number());
                 let refused = answer.code != 0;
                 self.send_packet(&Packet::ConnAck(answer)).await;
-                self.say(behaviour, Moment::Welcomed).await;
                 return !refused;
             }
             Packet::Publish(publish) => {
@@ -261,33 +187,21 @@ impl BrokerConnection {
                 return self.answer(answer, reply).await;
             }
             Packet::Ack(ack) => match ack.kind {
-                AckKind::PubRel => {
-                    let reply = (behaviour.pubrel)(&ack);
-                    return self.answer(Some((AckKind::PubComp, ack.id)), reply).await;
-                }
-                AckKind::PubRec if ack.code < 0x80 => {
-                    let reply = (behaviour.pubrec)(&ack);
-                    return self.answer(Some((AckKind::PubRel, ack.id)), reply).await;
-                }
+                AckKind::PubRel => self.ack(AckKind::PubComp, ack.id, 0).await,
+                AckKind::PubRec if ack.code < 0x80 => self.ack(AckKind::PubRel, ack.id, 0).await,
                 _ => {}
             },
-            Packet::Subscribe(subscribe) => {
-                if !self.say(behaviour, Moment::Subscribe).await {
-                    self.grant(behaviour, &subscribe).await;
-                }
-            }
+            Packet::Subscribe(subscribe) => self.grant(behaviour, &subscribe).await,
             Packet::Unsubscribe(unsubscribe) => {
-                if !self.say(behaviour, Moment::Unsubscribe).await {
-                    self.send_packet(&Packet::UnsubAck(SubAck {
-                        id: unsubscribe.id,
-                        properties: Vec::new(),
-                        codes: vec![0; unsubscribe.filters.len()],
-                    }))
-                    .await;
-                }
+                self.send_packet(&Packet::UnsubAck(SubAck {
+                    id: unsubscribe.id,
+                    properties: Vec::new(),
+                    codes: vec![0; unsubscribe.filters.len()],
+                }))
+                .await;
             }
             Packet::PingReq => {
-                if !self.say(behaviour, Moment::Ping).await && behaviour.pings {
+                if behaviour.pings {
                     self.send_packet(&Packet::PingResp).await;
                 }
             }
@@ -313,18 +227,6 @@ impl BrokerConnection {
         self.suback(subscribe.id, &codes).await;
         for message in &behaviour.after_subscribe {
             self.publish(message.clone()).await;
-        }
-        self.say(behaviour, Moment::Subscribed).await;
-    }
-
-    /// Sends what the behaviour has for that moment, if anything.
-    async fn say(&self, behaviour: &Behaviour, moment: Moment) -> bool {
-        match behaviour.bytes_of(moment) {
-            Some(bytes) => {
-                self.send(bytes).await;
-                true
-            }
-            None => false,
         }
     }
 
