@@ -18,14 +18,13 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use bridge_testkit::find_program;
 use clap::{Args, Subcommand, value_parser};
 
 use contender::{Contender, Course, Figures};
 use load::Load;
 use report::Report;
 use usage::Machine;
-
-use crate::setup::find_program;
 
 /// How long a quiet moment is waited for.
 const PATIENCE: Duration = Duration::from_secs(900);

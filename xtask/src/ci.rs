@@ -1,8 +1,9 @@
 //! What has to pass before a change is taken.
 
 use anyhow::Result;
+use bridge_testkit::find_program;
 
-use crate::setup::{self, find_program};
+use crate::setup;
 use crate::step::{Report, Step};
 
 /// Runs every step in turn.

@@ -34,7 +34,7 @@ enum Chore {
     Crash(crossing::CrashArgs),
     /// Let everything go wrong at once, for long, and see that the ledger balances
     Soak(soak::SoakArgs),
-    /// Install what the tests need: mosquitto, and where they can be had, `RabbitMQ` and NATS
+    /// Install what the tests need: mosquitto, and where they can be had, RabbitMQ and NATS
     Setup,
 }
 

@@ -1,10 +1,9 @@
 //! Installing what the tests need.
 
-use std::env;
-use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use bridge_testkit::find_program;
 
 /// Brokers that some tests meet where they are installed, by the names of program and package.
 const OPTIONAL: [&str; 2] = ["rabbitmq-server", "nats-server"];
@@ -39,15 +38,6 @@ fn require_mosquitto() -> Result<()> {
         None => bail!("the package was installed, but there is no program `mosquitto`"),
     }
     Ok(())
-}
-
-/// Looks in `PATH`, and where Debian puts daemons, which the `PATH` of a user may not have.
-pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
-    let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path)
-        .chain(["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from))
-        .map(|folder| folder.join(name))
-        .find(|candidate| candidate.is_file())
 }
 
 fn install(package: &str) -> Result<()> {

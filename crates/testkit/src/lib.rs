@@ -79,6 +79,7 @@ pub use nats::Nats;
 pub use numbered::{Tally, number_of, numbered};
 pub use port::PortLease;
 pub use process::{BridgeProcess, BridgeProcessBuilder, Metrics, Sample};
+pub use program::find_program;
 pub use proxy::{Cut, Proxy};
 pub use rabbitmq::Rabbitmq;
 pub use scripted::{Behaviour, BrokerConnection, ReceivedPublish, Reply, ScriptedBroker};

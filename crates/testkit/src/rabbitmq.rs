@@ -1,4 +1,4 @@
-//! `RabbitMQ` with its MQTT plugin.
+//! RabbitMQ with its MQTT plugin.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::wait::wait_for;
 /// It takes ten seconds on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A running `RabbitMQ`, which speaks MQTT up to the version that its plugin knows (3.1.1 before
+/// A running RabbitMQ, which speaks MQTT up to the version that its plugin knows (3.1.1 before
 /// 3.13); killed on drop.
 #[derive(Debug)]
 pub struct Rabbitmq {
