@@ -16,6 +16,7 @@ pub use metrics::{Metrics, Sample};
 
 use crate::http;
 use crate::signal::{self, Signal};
+use crate::wait::wait_for;
 
 /// How long the process may take until it is ready, and until it ends.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -153,6 +154,22 @@ impl BridgeProcess {
         let answer = self.get("/metrics").await.expect("the monitor answers");
         assert_eq!(answer.status, 200, "{}", answer.body);
         Metrics::parse(&answer.body).unwrap_or_else(|line| panic!("not a metric: {line:?}"))
+    }
+
+    /// The metrics of a process that was just started, as soon as it has any.
+    ///
+    /// # Panics
+    /// When it ends before that, or has none within a minute; what it has printed is in the
+    /// message.
+    pub async fn first_metrics(&mut self) -> Metrics {
+        wait_for("the monitor answers", PATIENCE, async || {
+            if let Some(status) = self.try_wait() {
+                panic!("the process has ended: {status}\n{}", self.output());
+            }
+            let answer = self.get("/metrics").await.ok()?;
+            Metrics::parse(&answer.body).ok()
+        })
+        .await
     }
 
     /// The process id while it runs.

@@ -4,8 +4,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use bridge_testkit::{
-    BridgeProcess, Chance, Collector, Cut, Installation, Ledger, Metrics, Mosquitto, Proxy,
-    wait_for,
+    BridgeProcess, Chance, Collector, Cut, Installation, Ledger, Mosquitto, Proxy, wait_for,
 };
 use tokio::time::sleep;
 
@@ -196,7 +195,7 @@ impl Stage {
         }
         self.pass(500).await;
         self.bridge.relaunch();
-        let metrics = self.scraped().await;
+        let metrics = self.bridge.first_metrics().await;
         for (binding, left) in BINDINGS.into_iter().zip(left) {
             let found = Ledger::of(&metrics, "all", binding).carried_over;
             let left: u64 = left.iter().sum();
@@ -215,17 +214,6 @@ impl Stage {
             let of = ("all", binding);
             Ledger::until(&self.bridge, of, what, PATIENCE, condition).await;
         }
-    }
-
-    async fn scraped(&mut self) -> Metrics {
-        wait_for("the monitor answers", PATIENCE, async || {
-            if let Some(status) = self.bridge.try_wait() {
-                panic!("the bridge has ended: {status}\n{}", self.bridge.output());
-            }
-            let answer = self.bridge.get("/metrics").await.ok()?;
-            Metrics::parse(&answer.body).ok()
-        })
-        .await
     }
 
     /// Queue, deferred and dead letters of a binding, as `bridge queue status` tells them.

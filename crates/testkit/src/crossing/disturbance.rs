@@ -6,7 +6,6 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{Disturbance, Loss, PATIENCE, Stage};
 use crate::chance::Chance;
-use crate::process::{BridgeProcess, Metrics};
 use crate::proxy::Cut;
 use crate::wait::wait_for;
 
@@ -72,7 +71,7 @@ impl Stage {
             let status = self.bridge.wait().await;
             assert!(status.success(), "{status}\n{}", self.bridge.output());
             self.bridge.relaunch();
-            scraped(&mut self.bridge).await;
+            self.bridge.first_metrics().await;
         }
     }
 
@@ -101,7 +100,7 @@ impl Stage {
                 self.bridge.kill().await;
                 self.bridge.relaunch();
             }
-            let metrics = scraped(&mut self.bridge).await;
+            let metrics = self.bridge.first_metrics().await;
             loss.across_kills += metrics.whole("bridge_carried_over", &[]).unwrap_or(0);
         }
     }
@@ -119,16 +118,4 @@ impl Stage {
         })
         .await;
     }
-}
-
-/// The first metrics of a process that was just started.
-async fn scraped(bridge: &mut BridgeProcess) -> Metrics {
-    wait_for("the monitor answers", PATIENCE, async || {
-        if let Some(status) = bridge.try_wait() {
-            panic!("the bridge has ended: {status}\n{}", bridge.output());
-        }
-        let answer = bridge.get("/metrics").await.ok()?;
-        Metrics::parse(&answer.body).ok()
-    })
-    .await
 }
