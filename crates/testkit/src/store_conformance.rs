@@ -3,14 +3,20 @@
 //! A crate with a store of its own implements [`StoreUnderTest`] for it and writes
 //! `bridge_testkit::store_conformance_tests!(my_store())` in a module of its tests.
 
+mod entries;
+
 use std::sync::Arc;
 
 use bridge_core::{
-    BindingKey, DeadLetterInfo, DeferInfo, Destination, Durability, Message, MessageId, Move,
-    Moved, Name, PayloadFormat, Pending, Placement, Properties, QoS, Quantity, ReadLimit, Reason,
-    ReasonCode, Seated, Seq, Store, StoredMessage, Timestamp, Topic, View,
+    Destination, Durability, Message, Move, Moved, PayloadFormat, Pending, Placement, Properties,
+    QoS, Quantity, ReadLimit, Seq, Store, Topic, View,
 };
 use futures_executor::block_on;
+
+use entries::{
+    ALL, SIZE, apply, dead, defer, delete, done, given_up, id, ids, key, message, put, queue, read,
+    redrive, refused, seqs,
+};
 
 /// A store, and what its test can do to it from the outside.
 pub trait StoreUnderTest {
@@ -60,121 +66,6 @@ macro_rules! store_conformance_tests {
             }
         )*
     };
-}
-
-const ALL: ReadLimit = ReadLimit {
-    entries: usize::MAX,
-    bytes: u64::MAX,
-};
-
-fn key(name: &str) -> BindingKey {
-    BindingKey::new(Name::parse("route").unwrap(), Name::parse(name).unwrap())
-}
-
-fn id(number: u8) -> MessageId {
-    MessageId::new(Timestamp::from_millis(u64::from(number)), [number; 10])
-}
-
-fn message(number: u8) -> Arc<StoredMessage> {
-    Arc::new(StoredMessage {
-        id: id(number),
-        cause: None,
-        session: Name::parse("plant").unwrap(),
-        received: Timestamp::from_millis(1_000 + u64::from(number)),
-        message: Message::new(Topic::parse("sensors/1").unwrap(), vec![number; 11]),
-    })
-}
-
-/// What one of these messages counts for.
-const SIZE: u64 = 20;
-
-fn queue(name: &str) -> Destination {
-    Destination {
-        binding: key(name),
-        placement: Placement::Queue,
-    }
-}
-
-fn put(store: &dyn Store, number: u8) -> Seq {
-    block_on(store.put(message(number), vec![queue("a")])).unwrap()
-}
-
-fn read(store: &dyn Store, name: &str, view: View) -> Vec<Seated> {
-    block_on(store.read(&key(name), view, None, ALL)).unwrap()
-}
-
-fn ids(store: &dyn Store, name: &str, view: View) -> Vec<MessageId> {
-    let page = read(store, name, view);
-    let id = |seated: &Seated| seated.message.as_ref().unwrap().id;
-    page.iter().map(id).collect()
-}
-
-fn seqs(store: &dyn Store, view: View) -> Vec<Seq> {
-    let page = read(store, "a", view);
-    page.iter().map(|seated| seated.seq).collect()
-}
-
-fn refused(attempts: u32) -> DeferInfo {
-    DeferInfo {
-        reason: Reason::Broker(ReasonCode::NOT_AUTHORIZED),
-        first_refusal: Timestamp::from_millis(5),
-        last_refusal: Timestamp::from_millis(5 + u64::from(attempts)),
-        overtaken: attempts > 1,
-        attempts,
-    }
-}
-
-fn given_up() -> DeadLetterInfo {
-    DeadLetterInfo {
-        reason: Reason::PacketTooLarge,
-        reason_string: Some("too much".to_owned()),
-        first_refusal: Timestamp::from_millis(1),
-        last_refusal: Timestamp::from_millis(2),
-        attempts: 3,
-    }
-}
-
-fn defer(seq: Seq, attempts: u32) -> Move {
-    Move::Defer {
-        binding: key("a"),
-        seq,
-        info: refused(attempts),
-    }
-}
-
-fn dead(seq: Seq) -> Move {
-    Move::DeadLetter {
-        binding: key("a"),
-        seq,
-        info: given_up(),
-    }
-}
-
-fn redrive(seq: Seq, number: u8) -> Move {
-    Move::Redrive {
-        binding: key("a"),
-        seq,
-        id: id(number),
-    }
-}
-
-fn delete(seq: Seq) -> Move {
-    Move::Delete {
-        binding: key("a"),
-        seq,
-    }
-}
-
-fn apply(store: &dyn Store, change: Move) -> Moved {
-    block_on(store.apply(change)).unwrap()
-}
-
-fn done(store: &dyn Store, change: Move) -> Seq {
-    let asked = format!("{change:?}");
-    match apply(store, change) {
-        Moved::Done { seq } => seq,
-        Moved::NotThere => panic!("not there: {asked}"),
-    }
 }
 
 /// Puts that are all admitted before the first is durable keep the order of the calls.
