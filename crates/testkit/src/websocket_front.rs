@@ -1,4 +1,5 @@
-//! WebSocket in front of a port without it, written from RFC 6455 for the tests alone.
+//! WebSocket in front of a port without it, written from RFC 6455 for the tests alone: the library
+//! of the service is what they check, and it could not send all that a test wants to be sent.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
