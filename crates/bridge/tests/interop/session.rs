@@ -104,7 +104,7 @@ pub(crate) async fn publish(writer: &Writer, message: Message) -> Answer {
     .await
 }
 
-/// Publishes until it is accepted.
+/// Publishes once, and insists that it is accepted.
 pub(crate) async fn deliver(writer: &Writer, message: Message) {
     let answer = publish(writer, message).await;
     let accepted = matches!(&answer, Answer::Answered { code, .. } if !code.is_refusal());
