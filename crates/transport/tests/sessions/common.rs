@@ -16,25 +16,32 @@ use bridge_testkit::{Mosquitto, wait_until};
 use bridge_transport::{Address, Brokers, Endpoint, Reader, SessionConfig, Writer, WriterIdentity};
 
 /// How long anything may take before a test says that it does not happen.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
-/// A session towards a port of this machine, quick to try again.
-pub(crate) fn config(port: u16, client_id: &str) -> SessionConfig {
-    let address = Address {
+/// A port of this machine.
+pub(crate) fn tcp(port: u16) -> Endpoint {
+    Endpoint::tcp(Address {
         host: "127.0.0.1".to_owned(),
         port,
-    };
+    })
+}
+
+/// A session that is quick to try again.
+pub(crate) fn session(brokers: Brokers, client_id: &str) -> SessionConfig {
     SessionConfig {
         connect_timeout: Duration::from_secs(5),
-        answer_timeout: Duration::from_secs(10),
-        write_timeout: Duration::from_secs(5),
         backoff: Backoff::try_new(Duration::from_millis(20), Duration::from_millis(200)).unwrap(),
         receive_maximum: NonZeroU16::new(100).unwrap(),
-        ..SessionConfig::new(
-            Name::parse("plant").unwrap(),
-            Brokers::one(Endpoint::tcp(address)),
-            client_id,
-        )
+        ..SessionConfig::new(Name::parse("plant").unwrap(), brokers, client_id)
+    }
+}
+
+/// A session towards a port of this machine, quick to try again and to give up.
+pub(crate) fn config(port: u16, client_id: &str) -> SessionConfig {
+    SessionConfig {
+        answer_timeout: Duration::from_secs(10),
+        write_timeout: Duration::from_secs(5),
+        ..session(Brokers::one(tcp(port)), client_id)
     }
 }
 

@@ -1,13 +1,11 @@
 //! MQTT is the same whatever it lies in.
 
 use bridge_core::{Sink, Source};
-use bridge_testkit::{Authority, Mosquitto, ScriptedBroker, TlsFront, WebSocketFront};
+use bridge_testkit::{Authority, Mosquitto, ScriptedBroker, TlsFront, WebSocketFront, wait_until};
 use bridge_transport::{Brokers, Endpoint, Place};
 
-use crate::common::{
-    deliver, message, proving, reader, session, subscribed, take, tcp, tls, trusting, within,
-    within_websocket, writer,
-};
+use crate::common::{DEADLINE, reader, session, subscribed, take, tcp, within, writer};
+use crate::ways::{deliver, message, proving, tls, trusting, within_websocket};
 
 /// Larger than any buffer on the way.
 const LARGE: usize = 300_000;
@@ -116,10 +114,8 @@ async fn mqtt_in_text_frames_is_an_error_and_tried_again() {
     let front = front.start(broker.port()).await;
     let brokers = Brokers::one(within_websocket(tcp(front.port())));
     let writer = writer(session(brokers, "w"));
-    within("it fails twice", async {
-        while writer.stats().connect_failures < 2 {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
+    wait_until("it fails twice", DEADLINE, || {
+        writer.stats().connect_failures >= 2
     })
     .await;
     assert_eq!(writer.stats().connects, 0);

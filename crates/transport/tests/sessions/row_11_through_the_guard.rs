@@ -11,10 +11,8 @@ use bridge_testkit::{
 use bridge_transport::{Brokers, Endpoint, SessionConfig, Tls, Trust};
 use futures_util::future::join_all;
 
-use crate::common::{
-    DEADLINE, deliver, message, proving, reader, session, take, tcp, tls, trusting, up, within,
-    within_websocket, writer,
-};
+use crate::common::{DEADLINE, reader, session, take, tcp, up, within, writer};
+use crate::ways::{deliver, message, proving, tls, trusting, within_websocket};
 
 #[derive(Debug, Clone, Copy)]
 enum Way {

@@ -9,9 +9,8 @@ use bridge_testkit::{
 };
 use bridge_transport::{Brokers, Endpoint};
 
-use crate::common::{
-    DEADLINE, reader, session, subscribed, tcp, tls, trusting, up, within, within_websocket, writer,
-};
+use crate::common::{DEADLINE, reader, session, subscribed, tcp, up, within, writer};
+use crate::ways::{tls, trusting, within_websocket};
 
 /// Acknowledges messages and says goodbye at once; the broker has none of them left.
 async fn loses_no_acknowledgement(broker: &Mosquitto, endpoint: Endpoint, client_id: &str) {

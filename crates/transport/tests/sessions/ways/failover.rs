@@ -7,9 +7,8 @@ use bridge_core::{Sink, Source};
 use bridge_testkit::{Behaviour, ConnAck, Cut, Mosquitto, Proxy, ScriptedBroker, wait_until};
 use bridge_transport::{Brokers, SessionStats};
 
-use crate::common::{
-    DEADLINE, deliver, message, reader, session, subscribed, take, tcp, up, within, writer,
-};
+use crate::common::{DEADLINE, reader, session, subscribed, take, tcp, up, within, writer};
+use crate::ways::{deliver, message};
 
 #[tokio::test]
 async fn case_12_the_next_broker_is_used_within_a_step_when_the_first_is_away() {

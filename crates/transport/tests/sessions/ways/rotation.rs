@@ -11,10 +11,8 @@ use bridge_transport::{Brokers, Credentials, Password, Reader, SessionConfig, Wr
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
-use crate::common::{
-    DEADLINE, deliver, message, proving, reader, session, subscribed, take, tcp, tls, up, within,
-    writer,
-};
+use crate::common::{DEADLINE, reader, session, subscribed, take, tcp, up, within, writer};
+use crate::ways::{deliver, message, proving, tls};
 
 /// Numbered messages from a writer to a reader for as long as it is not told to stop.
 struct Traffic {
