@@ -6,22 +6,33 @@ use bridge_core::{QoS, Source, SourceState};
 use bridge_testkit::{
     Behaviour, Cut, Mosquitto, Proxy, Publish, RawClient, ScriptedBroker, wait_until,
 };
+use bridge_transport::{Reader, SessionConfig};
 
 use crate::common::{DEADLINE, config, message, reader, subscribed, take, up, within, writer};
+
+/// A session with the shortest keep-alive there is.
+fn watchful(port: u16, client_id: &str) -> SessionConfig {
+    SessionConfig {
+        keep_alive: Duration::from_secs(1),
+        ..config(port, client_id)
+    }
+}
+
+async fn notices(reader: &Reader) {
+    wait_until("it is noticed", DEADLINE, || {
+        reader.state() == SourceState::Down
+    })
+    .await;
+}
 
 #[tokio::test]
 async fn case_11_a_reader_that_hears_nothing_any_more_notices_and_comes_back() {
     let broker = Mosquitto::start().await;
     let proxy = Proxy::start(broker.port()).await;
-    let mut settings = config(proxy.port(), "r");
-    settings.keep_alive = Duration::from_secs(1);
-    let reader = reader(settings, "t");
+    let reader = reader(watchful(proxy.port(), "r"), "t");
     subscribed(&reader).await;
     proxy.stall();
-    wait_until("it is noticed", DEADLINE, || {
-        reader.state() == SourceState::Down
-    })
-    .await;
+    notices(&reader).await;
     proxy.resume();
     subscribed(&reader).await;
     let mut source = RawClient::connect(broker.port(), "source").await.unwrap();
@@ -33,19 +44,14 @@ async fn case_11_a_reader_that_hears_nothing_any_more_notices_and_comes_back() {
 async fn a_reader_whose_acknowledgements_arrive_nowhere_gets_the_messages_again() {
     let broker = Mosquitto::start().await;
     let proxy = Proxy::start(broker.port()).await;
-    let mut settings = config(proxy.port(), "r");
-    settings.keep_alive = Duration::from_secs(1);
-    let reader = reader(settings, "t");
+    let reader = reader(watchful(proxy.port(), "r"), "t");
     subscribed(&reader).await;
     let mut source = RawClient::connect(broker.port(), "source").await.unwrap();
     source.publish(Publish::new("t", "x").qos(1)).await.unwrap();
     let delivery = crate::common::next(&reader).await;
     proxy.stall();
     delivery.acknowledge.settled();
-    wait_until("it is noticed", DEADLINE, || {
-        reader.state() == SourceState::Down
-    })
-    .await;
+    notices(&reader).await;
     // What is stuck on the way arrives nowhere, ever.
     proxy.cut(Cut::Reset);
     proxy.resume();
@@ -61,9 +67,7 @@ async fn a_reader_whose_acknowledgements_arrive_nowhere_gets_the_messages_again(
 async fn a_writer_of_qos_0_alone_notices_that_nobody_listens() {
     let broker = Mosquitto::start().await;
     let proxy = Proxy::start(broker.port()).await;
-    let mut settings = config(proxy.port(), "w");
-    settings.keep_alive = Duration::from_secs(1);
-    let writer = writer(settings);
+    let writer = writer(watchful(proxy.port(), "w"));
     up(&writer, 0).await;
     proxy.stall();
     let noticed = async {
@@ -86,26 +90,18 @@ async fn a_keep_alive_that_the_broker_switched_off_does_not_blind_us() {
     let behaviour = Behaviour::new().connack([bridge_testkit::Property::ServerKeepAlive(0)]);
     let broker = ScriptedBroker::behaving(behaviour).await;
     let proxy = Proxy::start(broker.port()).await;
-    let mut settings = config(proxy.port(), "r");
-    settings.keep_alive = Duration::from_secs(1);
-    let reader = reader(settings, "t");
+    let reader = reader(watchful(proxy.port(), "r"), "t");
     subscribed(&reader).await;
     proxy.stall();
-    wait_until("it is noticed", DEADLINE, || {
-        reader.state() == SourceState::Down
-    })
-    .await;
+    notices(&reader).await;
 }
 
 #[tokio::test]
 async fn a_connection_on_which_nothing_happens_is_asked_and_stays() {
     let broker = Mosquitto::start().await;
-    let mut settings = config(broker.port(), "r");
-    settings.keep_alive = Duration::from_secs(1);
-    let reader = reader(settings.clone(), "t");
+    let reader = reader(watchful(broker.port(), "r"), "t");
     subscribed(&reader).await;
-    settings.client_id = "w".to_owned();
-    let writer = writer(settings);
+    let writer = writer(watchful(broker.port(), "w"));
     up(&writer, 0).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(reader.stats().connection_losses, 0);
