@@ -69,6 +69,16 @@ pub struct ConnAck {
     pub properties: Properties,
 }
 
+impl ConnAck {
+    /// Accepts, and says whether a session is resumed.
+    pub fn with_session(session_present: bool) -> Self {
+        Self {
+            session_present,
+            ..Self::default()
+        }
+    }
+}
+
 /// Which of the four answers that are built alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]

@@ -152,6 +152,15 @@ pub(crate) async fn next(reader: &Reader) -> Delivery {
         .unwrap_or_else(|| panic!("the reader is closed"))
 }
 
+/// Takes the next messages and settles none.
+pub(crate) async fn receive(reader: &Reader, count: usize) -> Vec<Delivery> {
+    let mut deliveries = Vec::new();
+    for _ in 0..count {
+        deliveries.push(next(reader).await);
+    }
+    deliveries
+}
+
 /// Takes and settles the next message.
 pub(crate) async fn take(reader: &Reader) -> Message {
     let delivery = next(reader).await;

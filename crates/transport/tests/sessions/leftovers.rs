@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use bridge_core::{Backoff, QoS, Source};
 use bridge_testkit::{
-    AckKind, Behaviour, Mosquitto, Packet, Publish, RawClient, ScriptedBroker, SubAck, wait_until,
+    AckKind, Behaviour, ConnAck, Mosquitto, Packet, Publish, RawClient, ScriptedBroker, SubAck,
+    wait_until,
 };
 use bridge_transport::{Reader, ReaderTuning, SessionConfig};
 
@@ -86,10 +87,7 @@ async fn what_the_broker_does_not_end_is_asked_for_again_also_after_a_restart() 
             let grants = Arc::clone(&grants);
             async move {
                 connection.expect_connect().await;
-                let connack = bridge_testkit::ConnAck {
-                    session_present: connection.number() > 0,
-                    ..bridge_testkit::ConnAck::default()
-                };
+                let connack = ConnAck::with_session(connection.number() > 0);
                 connection.send_packet(&Packet::ConnAck(connack)).await;
                 while let Some(packet) = connection.read_packet().await {
                     match packet {
@@ -179,10 +177,7 @@ async fn what_is_still_under_way_of_an_ended_subscription_is_acknowledged_in_its
     let folder = tempfile::tempdir().unwrap();
     let broker = ScriptedBroker::start(|mut connection| async move {
         connection.expect_connect().await;
-        let connack = bridge_testkit::ConnAck {
-            session_present: connection.number() > 0,
-            ..bridge_testkit::ConnAck::default()
-        };
+        let connack = ConnAck::with_session(connection.number() > 0);
         connection.send_packet(&Packet::ConnAck(connack)).await;
         if connection.number() > 0 {
             // Sent before the UNSUBSCRIBE has come.

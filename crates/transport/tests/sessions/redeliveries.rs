@@ -11,7 +11,9 @@ use bridge_testkit::{
 };
 use bridge_transport::Reader;
 
-use crate::common::{DEADLINE, clock, config, next, reader, subscribed, subscription, take};
+use crate::common::{
+    DEADLINE, clock, config, next, reader, receive, subscribed, subscription, take,
+};
 
 /// Whether a broker has the session still at the connection of that number.
 type Resumes = fn(usize) -> bool;
@@ -22,10 +24,7 @@ async fn sending(lists: Vec<Vec<Publish>>, resumes: Resumes) -> ScriptedBroker {
     ScriptedBroker::start(move |mut connection| {
         let messages = lists.get(connection.number()).cloned();
         let behaviour = Behaviour::new()
-            .connacks(move |number| ConnAck {
-                session_present: number > 0 && resumes(number),
-                ..ConnAck::default()
-            })
+            .connacks(move |number| ConnAck::with_session(number > 0 && resumes(number)))
             .after_subscribe(messages.unwrap_or_default());
         async move { connection.behave(&behaviour).await }
     })
@@ -62,14 +61,6 @@ async fn acknowledged(broker: &ScriptedBroker, expected: &[(usize, u16)]) {
     })
     .await;
     assert_eq!(acks(broker), expected);
-}
-
-async fn receive(reader: &Reader, count: usize) -> Vec<Delivery> {
-    let mut deliveries = Vec::new();
-    for _ in 0..count {
-        deliveries.push(next(reader).await);
-    }
-    deliveries
 }
 
 /// Cuts the line and waits until the reader has noticed.

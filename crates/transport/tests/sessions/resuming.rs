@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bridge_core::{QoS, Source};
 use bridge_testkit::{Mosquitto, Publish, RawClient, wait_until};
-use bridge_transport::SessionKind;
+use bridge_transport::{SessionConfig, SessionKind};
 
 use crate::common::{
     DEADLINE, code, config, gone, message, next, publish, reader, subscribed, take, within, writer,
@@ -31,12 +31,18 @@ async fn a_broker_that_restarts_without_memory_is_subscribed_to_again_and_it_is_
 
 #[tokio::test]
 async fn a_broker_that_restarts_with_its_memory_loses_nothing() {
+    restarts_and_loses_nothing(config).await;
+}
+
+/// With sessions of that kind.
+pub(crate) async fn restarts_and_loses_nothing(session: fn(u16, &str) -> SessionConfig) {
     let mut broker = Mosquitto::builder().persistence(true).start().await;
-    let reader = reader(config(broker.port(), "r"), "t");
+    let reader = reader(session(broker.port(), "r"), "t");
     subscribed(&reader).await;
-    let writer = writer(config(broker.port(), "w"));
+    let writer = writer(session(broker.port(), "w"));
     for n in 0..20_u8 {
-        let answer = publish(&writer, message("t", vec![n], QoS::AtLeastOnce)).await;
+        let qos = [QoS::AtLeastOnce, QoS::ExactlyOnce][usize::from(n % 2)];
+        let answer = publish(&writer, message("t", vec![n], qos)).await;
         assert!(!code(&answer).is_refusal());
     }
     let first = next(&reader).await;
@@ -53,8 +59,13 @@ async fn a_broker_that_restarts_with_its_memory_loses_nothing() {
 
 #[tokio::test]
 async fn an_ephemeral_session_leaves_nothing_behind() {
+    leaves_nothing_behind(config).await;
+}
+
+/// With sessions of that kind, but for being ephemeral.
+pub(crate) async fn leaves_nothing_behind(session: fn(u16, &str) -> SessionConfig) {
     let broker = Mosquitto::start().await;
-    let mut settings = config(broker.port(), "r");
+    let mut settings = session(broker.port(), "r");
     settings.kind = SessionKind::Ephemeral;
     let first = reader(settings.clone(), "t");
     subscribed(&first).await;

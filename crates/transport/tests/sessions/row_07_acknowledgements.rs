@@ -2,25 +2,22 @@
 
 use std::time::Duration;
 
-use bridge_core::{Delivery, QoS, Source};
+use bridge_core::{QoS, Source};
 use bridge_testkit::{
     AckKind, Behaviour, ConnAck, Cut, Mosquitto, Packet, Proxy, Publish, RawClient, ScriptedBroker,
     wait_until,
 };
-use bridge_transport::{Reader, ReaderTuning};
+use bridge_transport::{Reader, ReaderTuning, SessionConfig};
 
 use crate::common::{
-    DEADLINE, clock, config, gone, message, next, publish, reader, subscribed, subscription, take,
-    within, writer,
+    DEADLINE, clock, config, gone, message, next, publish, reader, receive, subscribed,
+    subscription, take, within, writer,
 };
 
 /// A broker that resumes, and sends these after each SUBACK.
 fn sending(messages: impl Into<Vec<Publish>>) -> Behaviour {
     Behaviour::new()
-        .connacks(|connection| ConnAck {
-            session_present: connection > 0,
-            ..ConnAck::default()
-        })
+        .connacks(|connection| ConnAck::with_session(connection > 0))
         .after_subscribe(messages)
 }
 
@@ -34,14 +31,6 @@ fn acks(broker: &ScriptedBroker) -> Vec<(usize, AckKind, u16)> {
             _ => None,
         });
     acks.collect()
-}
-
-async fn receive(reader: &Reader, count: usize) -> Vec<Delivery> {
-    let mut deliveries = Vec::new();
-    for _ in 0..count {
-        deliveries.push(next(reader).await);
-    }
-    deliveries
 }
 
 fn numbered(count: u16, qos: u8) -> Vec<Publish> {
@@ -100,11 +89,7 @@ async fn case_36_one_that_comes_after_a_reconnect_harms_neither_connection_nor_m
 async fn a_qos_2_message_is_released_on_the_next_connection() {
     let broker = ScriptedBroker::start(|mut connection| async move {
         connection.expect_connect().await;
-        let session_present = connection.number() > 0;
-        let connack = ConnAck {
-            session_present,
-            ..ConnAck::default()
-        };
+        let connack = ConnAck::with_session(connection.number() > 0);
         connection.send_packet(&Packet::ConnAck(connack)).await;
         let subscribe = connection.expect_subscribe().await;
         connection.suback(subscribe.id, &[2]).await;
@@ -278,29 +263,36 @@ async fn a_flood_that_nobody_takes_neither_ends_the_connection_nor_grows_without
 
 #[tokio::test]
 async fn i07_a_restarted_process_gets_what_it_did_not_acknowledge_and_what_came_meanwhile() {
-    let broker = Mosquitto::start().await;
-    let mut source = RawClient::connect(broker.port(), "source").await.unwrap();
-    let first = reader(config(broker.port(), "r"), "t");
-    subscribed(&first).await;
-    for n in ["settled", "taken", "waiting"] {
-        source.publish(Publish::new("t", n).qos(1)).await.unwrap();
-    }
-    assert_eq!(take(&first).await.payload, "settled");
-    let taken = next(&first).await;
-    first.close().await;
-    gone(&broker, "r", 1).await;
-    taken.acknowledge.settled();
-    drop(first);
-    source
-        .publish(Publish::new("t", "meanwhile").qos(2))
-        .await
-        .unwrap();
+    comes_to_the_restarted_process(config).await;
+}
 
-    let second = reader(config(broker.port(), "r"), "t");
-    for expected in ["taken", "waiting", "meanwhile"] {
-        assert_eq!(take(&second).await.payload, expected);
+/// With sessions of that kind.
+pub(crate) async fn comes_to_the_restarted_process(session: fn(u16, &str) -> SessionConfig) {
+    for qos_of_taken in [1, 2] {
+        let broker = Mosquitto::start().await;
+        let mut source = RawClient::connect(broker.port(), "source").await.unwrap();
+        let first = reader(session(broker.port(), "r"), "t");
+        subscribed(&first).await;
+        for (n, qos) in [("settled", 1), ("taken", qos_of_taken), ("waiting", 1)] {
+            source.publish(Publish::new("t", n).qos(qos)).await.unwrap();
+        }
+        assert_eq!(take(&first).await.payload, "settled");
+        let taken = next(&first).await;
+        first.close().await;
+        gone(&broker, "r", 1).await;
+        taken.acknowledge.settled();
+        drop(first);
+        source
+            .publish(Publish::new("t", "meanwhile").qos(2))
+            .await
+            .unwrap();
+
+        let second = reader(session(broker.port(), "r"), "t");
+        for expected in ["taken", "waiting", "meanwhile"] {
+            assert_eq!(take(&second).await.payload, expected);
+        }
+        assert_eq!(second.stats().sessions_lost, 0);
     }
-    assert_eq!(second.stats().sessions_lost, 0);
 }
 
 /// The broker remembers messages of QoS 2 that this process has never heard of.
@@ -308,10 +300,7 @@ async fn i07_a_restarted_process_gets_what_it_did_not_acknowledge_and_what_came_
 async fn a_new_process_ends_the_exchanges_of_qos_2_that_the_old_one_began() {
     let broker = ScriptedBroker::start(|mut connection| async move {
         connection.expect_connect().await;
-        let connack = ConnAck {
-            session_present: true,
-            ..ConnAck::default()
-        };
+        let connack = ConnAck::with_session(true);
         connection.send_packet(&Packet::ConnAck(connack)).await;
         // What was received and not released, before anything else (§4.4).
         connection.ack(AckKind::PubRel, 7, 0).await;

@@ -48,6 +48,14 @@ fn story(broker: &ScriptedBroker) -> Vec<String> {
     told.collect()
 }
 
+/// Waits until a scripted broker has heard all that a session had to say.
+async fn goodbye_has_come(broker: &ScriptedBroker) {
+    wait_until("the goodbye has come", DEADLINE, || {
+        broker.open_connections() == 0
+    })
+    .await;
+}
+
 /// The retained value of the status topic as a new subscriber sees it.
 async fn retained(broker: &Mosquitto) -> String {
     let mut client = RawClient::connect(broker.port(), "").await.unwrap();
@@ -80,10 +88,7 @@ async fn the_birth_goes_before_everything_and_the_farewell_before_the_goodbye() 
             assert_eq!(code(&answer), ReasonCode::SUCCESS);
         }
         within("close", writer.close()).await;
-        wait_until("the goodbye has come", DEADLINE, || {
-            broker.open_connections() == 0
-        })
-        .await;
+        goodbye_has_come(&broker).await;
         assert_eq!(
             story(&broker),
             [
@@ -192,10 +197,7 @@ async fn a_session_that_is_only_read_from_says_it_on_its_reading_connection() {
     let reader = reader(with_status(config(broker.port(), "r")), "t");
     subscribed(&reader).await;
     within("close", reader.close()).await;
-    wait_until("the goodbye has come", DEADLINE, || {
-        broker.open_connections() == 0
-    })
-    .await;
+    goodbye_has_come(&broker).await;
     assert_eq!(
         story(&broker),
         [
@@ -211,10 +213,7 @@ async fn a_session_that_is_only_read_from_says_it_on_its_reading_connection() {
 #[tokio::test]
 async fn a_reader_that_only_comes_again_leaves_its_will_with_the_broker() {
     let behaviour = Behaviour::new()
-        .connacks(|_| ConnAck {
-            session_present: true,
-            ..ConnAck::default()
-        })
+        .connacks(|_| ConnAck::with_session(true))
         .after_subscribe([Publish::new("t", "x").qos(1).id(1)]);
     for (protocol, expected) in [
         (Protocol::V5, &["disconnect 4"][..]),
@@ -274,10 +273,7 @@ async fn a_broker_that_lets_nobody_in_with_such_a_will_gets_another() {
     let admitted = admit(&writer, message("t", "x", QoS::AtMostOnce)).await;
     within("written", admitted).await;
     within("close", writer.close()).await;
-    wait_until("the goodbye has come", DEADLINE, || {
-        broker.open_connections() == 0
-    })
-    .await;
+    goodbye_has_come(&broker).await;
     assert_eq!(
         story(&broker),
         [

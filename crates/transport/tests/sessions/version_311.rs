@@ -10,13 +10,15 @@ use bridge_testkit::{
     Ack, AckKind, Behaviour, ConnAck, Mosquitto, Packet, Property, Publish, RawClient, Reply,
     ScriptedBroker, wait_until,
 };
-use bridge_transport::{Protocol, Reader, SessionConfig, SessionKind};
+use bridge_transport::{Protocol, Reader, SessionConfig};
 use futures_util::future::join_all;
 
 use crate::common::{
     DEADLINE, admit, clock, code, config, gone, message, next, publish, reader, subscribed,
     subscription, take, up, within, writer,
 };
+use crate::resuming::{leaves_nothing_behind, restarts_and_loses_nothing};
+use crate::row_07_acknowledgements::comes_to_the_restarted_process;
 
 const ALL: [QoS; 3] = [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce];
 
@@ -91,52 +93,13 @@ async fn messages_of_every_qos_come_from_mosquitto() {
 }
 
 #[tokio::test]
-async fn i07_a_restarted_process_resumes_its_session() {
-    let broker = Mosquitto::start().await;
-    let mut source = RawClient::connect(broker.port(), "source").await.unwrap();
-    let first = reader(config_311(broker.port(), "r"), "t");
-    subscribed(&first).await;
-    for (n, qos) in [("settled", 1), ("taken", 2), ("waiting", 1)] {
-        source.publish(Publish::new("t", n).qos(qos)).await.unwrap();
-    }
-    assert_eq!(take(&first).await.payload, "settled");
-    let taken = next(&first).await;
-    first.close().await;
-    gone(&broker, "r", 1).await;
-    taken.acknowledge.settled();
-    drop(first);
-    source
-        .publish(Publish::new("t", "meanwhile").qos(2))
-        .await
-        .unwrap();
-
-    let second = reader(config_311(broker.port(), "r"), "t");
-    for expected in ["taken", "waiting", "meanwhile"] {
-        assert_eq!(take(&second).await.payload, expected);
-    }
-    assert_eq!(second.stats().sessions_lost, 0);
+async fn i07_a_restarted_process_gets_what_it_did_not_acknowledge_and_what_came_meanwhile() {
+    comes_to_the_restarted_process(config_311).await;
 }
 
 #[tokio::test]
 async fn a_broker_that_restarts_with_its_memory_loses_nothing() {
-    let mut broker = Mosquitto::builder().persistence(true).start().await;
-    let reader = reader(config_311(broker.port(), "r"), "t");
-    subscribed(&reader).await;
-    let writer = writer(config_311(broker.port(), "w"));
-    for n in 0..20_u8 {
-        let qos = [QoS::AtLeastOnce, QoS::ExactlyOnce][usize::from(n % 2)];
-        publish(&writer, message("t", vec![n], qos)).await;
-    }
-    let first = next(&reader).await;
-    broker.stop().await;
-    broker.restart().await;
-    subscribed(&reader).await;
-    assert_eq!(first.message.payload, vec![0]);
-    first.acknowledge.settled();
-    for n in 1..20_u8 {
-        assert_eq!(take(&reader).await.payload, vec![n], "each once");
-    }
-    assert_eq!(reader.stats().sessions_lost, 0);
+    restarts_and_loses_nothing(config_311).await;
 }
 
 #[tokio::test]
@@ -165,19 +128,7 @@ async fn case_07_filters_that_are_configured_no_more_end_at_the_broker() {
 
 #[tokio::test]
 async fn an_ephemeral_session_leaves_nothing_behind() {
-    let broker = Mosquitto::start().await;
-    let mut settings = config_311(broker.port(), "r");
-    settings.kind = SessionKind::Ephemeral;
-    let first = reader(settings.clone(), "t");
-    subscribed(&first).await;
-    first.close().await;
-    gone(&broker, "r", 1).await;
-    let mut source = RawClient::connect(broker.port(), "source").await.unwrap();
-    source.publish(Publish::new("t", "missed")).await.unwrap();
-    let second = reader(settings, "t");
-    subscribed(&second).await;
-    source.publish(Publish::new("t", "seen")).await.unwrap();
-    assert_eq!(take(&second).await.payload, "seen");
+    leaves_nothing_behind(config_311).await;
 }
 
 #[tokio::test]
@@ -370,10 +321,7 @@ async fn what_is_too_large_is_acknowledged_counted_and_does_not_come_again() {
 async fn a_message_that_is_not_acknowledged_comes_again_after_a_reconnect() {
     let broker = ScriptedBroker::behaving(
         Behaviour::new()
-            .connacks(|number| ConnAck {
-                session_present: number > 0,
-                ..ConnAck::default()
-            })
+            .connacks(|number| ConnAck::with_session(number > 0))
             .after_subscribe([Publish::new("t", "x").qos(2).id(7)]),
     )
     .await;
