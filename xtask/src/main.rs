@@ -12,7 +12,11 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 #[derive(Debug, Parser)]
-#[command(name = "cargo xtask", about = "The project's own chores")]
+#[command(
+    name = "cargo xtask",
+    bin_name = "cargo xtask",
+    about = "The project's own chores"
+)]
 struct Cli {
     #[command(subcommand)]
     chore: Chore,
@@ -20,7 +24,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Chore {
-    /// Format, lints, all tests, docs: what has to pass before a change is taken
+    /// Setup, format, lints, all tests, docs: what has to pass before a change is taken
     Ci {
         /// Go on after a step that failed, and report them all
         #[arg(long)]

@@ -1,9 +1,12 @@
 //! Installing what the tests need.
 
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use bridge_testkit::find_program;
+
+use crate::step::shown;
 
 /// Brokers that some tests meet where they are installed, by the names of program and package.
 const OPTIONAL: [&str; 2] = ["rabbitmq-server", "nats-server"];
@@ -44,22 +47,15 @@ fn install(package: &str) -> Result<()> {
     let Some(apt) = find_program("apt-get") else {
         bail!("there is no apt-get on this machine");
     };
+    let root = is_root()?;
     let run = |arguments: &[&str]| -> Result<()> {
-        // Root needs no sudo, and a container rarely has one.
-        let mut command = if is_root()? {
-            Command::new(&apt)
-        } else {
-            let mut sudo = Command::new("sudo");
-            sudo.arg(&apt);
-            sudo
-        };
+        let mut command = apt_get(&apt, root);
         let status = command
             .args(arguments)
-            .env("DEBIAN_FRONTEND", "noninteractive")
             .status()
-            .with_context(|| format!("cannot run {command:?}"))?;
+            .with_context(|| format!("cannot run {}", shown(&command)))?;
         if !status.success() {
-            bail!("{command:?} failed: {status}");
+            bail!("{} failed: {status}", shown(&command));
         }
         Ok(())
     };
@@ -71,8 +67,32 @@ fn install(package: &str) -> Result<()> {
     })
 }
 
+/// An apt-get that asks nothing. Root needs no sudo, and a container rarely has one; sudo lets no
+/// variable of ours through, so that it is set behind it.
+fn apt_get(apt: &Path, root: bool) -> Command {
+    let mut command = Command::new(if root { "env" } else { "sudo" });
+    if !root {
+        command.arg("env");
+    }
+    command.arg("DEBIAN_FRONTEND=noninteractive").arg(apt);
+    command
+}
+
 fn is_root() -> Result<bool> {
     let output = Command::new("id").arg("-u").output();
     let output = output.context("cannot run `id -u`")?;
     Ok(output.stdout.trim_ascii() == b"0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn apt_get_asks_nothing_by_sudo_or_without() {
+        let line = |root| shown(&apt_get(Path::new("/usr/bin/apt-get"), root));
+        let quiet = "env DEBIAN_FRONTEND=noninteractive /usr/bin/apt-get";
+        assert_eq!(line(true), quiet);
+        assert_eq!(line(false), format!("sudo {quiet}"));
+    }
 }

@@ -133,7 +133,7 @@ fn line(name: &str, outcome: Outcome, took: Duration) -> String {
 }
 
 /// The command as one would type it.
-fn shown(command: &Command) -> String {
+pub(crate) fn shown(command: &Command) -> String {
     let variables = command
         .get_envs()
         .filter_map(|(name, value)| Some((name.to_string_lossy(), value?.to_string_lossy())))
