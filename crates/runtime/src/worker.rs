@@ -382,7 +382,7 @@ impl Worker<'_> {
         let is_new = link.is_up() && link != self.link;
         self.link = link;
         if is_new {
-            self.second.deferral.reconnected();
+            self.connected();
             if !self.under_way.is_empty() || self.admission.is_some() {
                 // It was carried by a connection that ended unheard of, and goes before the rest.
                 self.on(Event::Unanswered);
@@ -393,6 +393,12 @@ impl Worker<'_> {
         } else {
             self.on(Event::LinkDown);
         }
+    }
+
+    /// There is a new connection.
+    fn connected(&mut self) {
+        self.second.deferral.reconnected();
+        self.trial.connected(self.context.clock.monotonic());
     }
 
     fn on(&mut self, event: Event) {

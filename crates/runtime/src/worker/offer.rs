@@ -67,7 +67,7 @@ impl Worker<'_> {
             // A new connection that was not heard of yet: what the old one carried is lost, and
             // goes before this message.
             self.link = link;
-            self.second.deferral.reconnected();
+            self.connected();
             self.keep(item);
             self.on(Event::Unanswered);
             return;
@@ -104,7 +104,8 @@ impl Worker<'_> {
                     outgoing.retain = !self.retained.offered(id, &outgoing.topic);
                 }
                 if alone {
-                    self.trial.begin(item.stored().id);
+                    let now = self.context.clock.monotonic();
+                    self.trial.begin(item.stored().id, now);
                 }
                 self.share.begun();
                 let mut admission = self.sink.publish(outgoing);

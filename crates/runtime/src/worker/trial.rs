@@ -8,7 +8,7 @@ use super::witness::Search;
 use super::{Item, Worker};
 use crate::lane::Job;
 use crate::session::Share;
-use crate::suspicion::{Finding, Next, Suspicion};
+use crate::suspicion::{Finding, Next, Stood, Suspicion};
 
 /// What a worker is about with messages under suspicion.
 #[derive(Default)]
@@ -16,6 +16,9 @@ pub(super) struct Trial {
     pub(super) suspicion: Suspicion,
     /// The message that is alone under way.
     alone: Option<MessageId>,
+    /// The monotonic instants at which the connection came and that message was offered on it.
+    connected: Duration,
+    begun: Duration,
     /// A message under suspicion that waits until it may be alone, or until others were accepted.
     pub(super) parked: Option<Item>,
     /// The first message, in order, that got no answer when the connection ended.
@@ -42,8 +45,22 @@ impl Trial {
         self.alone.is_some()
     }
 
-    pub(super) fn begin(&mut self, id: MessageId) {
+    pub(super) fn begin(&mut self, id: MessageId, now: Duration) {
         self.alone = Some(id);
+        self.begun = now;
+    }
+
+    /// There is a new connection.
+    pub(super) fn connected(&mut self, now: Duration) {
+        self.connected = now;
+    }
+
+    /// How long the connection stood that has ended on the message that was alone.
+    fn stood(&self, now: Duration) -> Stood {
+        Stood {
+            before: self.begun.saturating_sub(self.connected),
+            after: now.saturating_sub(self.begun),
+        }
     }
 
     /// Takes a parked message of the live path out, when `over` says so of it.
@@ -68,15 +85,18 @@ impl Worker<'_> {
         if !self.is_under_suspicion(&item) {
             return Some((item, false));
         }
-        let accepted = self.share.accepted();
-        if self.trial.suspicion.next(item.stored().id, accepted) == Next::Others {
+        let (id, accepted) = (item.stored().id, self.share.accepted());
+        if self.trial.suspicion.next(id, accepted) == Next::Others {
             if let Item::Deferred(seq, _) = item {
-                // The queue goes on meanwhile; its turn comes again.
-                self.second.deferral.skip_trial();
-                self.second.deferral.put_back(seq);
-                return self.next_item().map(|item| (item, false));
-            }
-            if !self.is_lonely() {
+                let now = self.context.clock.monotonic();
+                let interval = self.lane.spec.deferral.retry_interval;
+                if !self.trial.suspicion.is_due(id, now, interval) {
+                    // The queue goes on meanwhile; its turn comes again.
+                    self.second.deferral.skip_trial();
+                    self.second.deferral.put_back(seq);
+                    return self.next_item().map(|item| (item, false));
+                }
+            } else if !self.is_lonely() {
                 let other = self.another(&item);
                 self.trial.parked = Some(item);
                 return other.map(|item| (item, false));
@@ -158,7 +178,10 @@ impl Worker<'_> {
             Item::Live(..) | Item::Replay(..) => false,
         };
         self.trial.at_last_strike = accepted;
-        match self.trial.suspicion.ended(id, accepted) {
+        let now = self.context.clock.monotonic();
+        let interval = self.lane.spec.deferral.retry_interval;
+        let stood = deferred && self.trial.stood(now).until_offered(interval);
+        match self.trial.suspicion.ended(id, accepted, stood, now) {
             Finding::Strike if !deferred => self.keep(item),
             Finding::Nothing => self.keep(item),
             Finding::Guilty | Finding::Strike => {

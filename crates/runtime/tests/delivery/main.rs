@@ -16,3 +16,4 @@ mod replay;
 mod retained;
 mod schedule;
 mod suspicion;
+mod suspicion_alone;

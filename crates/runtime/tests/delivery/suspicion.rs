@@ -10,7 +10,7 @@ use bridge_runtime::DeliveryMode;
 use crate::fixture::{Fixture, Reply, Setup, name, wait_until};
 
 /// Ends the connection on every message of the topic `bad`, while the switch is on.
-fn close_on_bad(fixture: &Fixture) -> Arc<AtomicBool> {
+pub(crate) fn close_on_bad(fixture: &Fixture) -> Arc<AtomicBool> {
     let closing = Arc::new(AtomicBool::new(true));
     let asked = closing.clone();
     fixture.sink().policy(move |message| {
@@ -24,7 +24,11 @@ fn close_on_bad(fixture: &Fixture) -> Arc<AtomicBool> {
 }
 
 /// Waits, and connects again whenever the connection has ended.
-async fn reconnecting_until(fixture: &Fixture, what: &str, condition: impl Fn() -> bool) {
+pub(crate) async fn reconnecting_until(
+    fixture: &Fixture,
+    what: &str,
+    condition: impl Fn() -> bool,
+) {
     wait_until(what, || {
         if !fixture.sink().link().is_up() && fixture.binding(0).state == "link_down" {
             fixture.sink().connect();
