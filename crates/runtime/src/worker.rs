@@ -159,12 +159,13 @@ impl Worker<'_> {
     async fn serve(&mut self) {
         let mut link_change = self.sink.changed(self.link);
         loop {
+            let began = self.context.clock.monotonic();
             self.pump().await;
             if self.context.stopping.is_cancelled() && self.is_done() {
                 return;
             }
             let now = self.context.clock.monotonic();
-            let until = self.next_deadline(now);
+            let until = self.next_deadline(began, now);
             tokio::select! {
                 Some((item, answer)) = self.under_way.next(), if !self.under_way.is_empty() => {
                     self.answered(item, answer);
@@ -444,7 +445,8 @@ impl Worker<'_> {
         }
     }
 
-    fn next_deadline(&self, now: Duration) -> Duration {
+    /// Until when nothing is to be done, after a pump that began a moment ago.
+    fn next_deadline(&self, began: Duration, now: Duration) -> Duration {
         let mut until = now + WAKE_UP;
         if let Phase::Blocked { until: retry } = self.phase {
             until = until.min(retry);
@@ -452,13 +454,16 @@ impl Worker<'_> {
         if let Some(retry) = self.retry_store_at {
             until = until.min(retry);
         }
-        if let Some(sweep) = self.second.deferral.next_sweep()
+        // What was due before the pump and has not begun waits for something that rings: room in
+        // the window, an answer, the store, or the session.
+        let comes = |due: &Duration| *due > began;
+        if let Some(sweep) = self.second.deferral.next_sweep().filter(comes)
             && self.phase.sends()
             && !self.second.deferral.is_sweeping()
         {
             until = until.min(sweep);
         }
-        if let Some(others) = self.trial.others_until.filter(|others| *others > now) {
+        if let Some(others) = self.trial.others_until.filter(comes) {
             until = until.min(others);
         }
         if let Some(turn) = self.next_turn() {

@@ -1,10 +1,10 @@
 //! The second chance of what a policy refuses, seen from outside.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
-use bridge_core::{ManualClock, Reason, ReasonCode, Timestamp, View};
+use bridge_core::{Clock, ManualClock, Reason, ReasonCode, Timestamp, View};
 use bridge_runtime::DeliveryMode;
 
 use crate::fixture::{Fixture, Reply, Setup, wait_until};
@@ -380,5 +380,53 @@ async fn i03_every_code_in_the_middle_of_a_full_window_is_its_messages_own() {
     };
     assert!(in_order(&of(true)) && in_order(&of(false)));
     assert_eq!(fixture.sink().connections(), 256, "one for each code");
+    fixture.ledger_balances(0).await;
+}
+
+/// Counts how often it is looked at.
+#[derive(Debug)]
+struct LookedAt {
+    clock: ManualClock,
+    looks: AtomicU64,
+}
+
+impl Clock for LookedAt {
+    fn wall(&self) -> Timestamp {
+        self.clock.wall()
+    }
+    fn monotonic(&self) -> Duration {
+        self.looks.fetch_add(1, Ordering::SeqCst);
+        self.clock.monotonic()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sweep_that_is_due_waits_for_room_in_the_window_and_does_not_spin() {
+    let clock = Arc::new(LookedAt {
+        clock: ManualClock::new(Timestamp::from_millis(1_764_486_000_000)),
+        looks: AtomicU64::new(0),
+    });
+    let fixture = Setup::new(DeliveryMode::StoreAndForward)
+        .clock(&clock)
+        .start();
+    deny(&fixture);
+    fixture.source.arrive("denied");
+    fixture.acknowledges(1).await;
+    fixture.go_live().await;
+    fixture.waits(0, (0, 1, 0)).await;
+    fixture.sink().policy(|_| Reply::Hold);
+    fixture.source.arrive_many(50, "t");
+    wait_until("the window is full", || fixture.sink().held() == 50).await;
+    clock.clock.advance(MINUTE * 2);
+    fixture.source.arrive("t");
+    wait_until("it was rung", || fixture.binding(0).open == 51).await;
+    let before = clock.looks.load(Ordering::SeqCst);
+    // Nothing happens, and it is the absence of anything that is looked for.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let looks = clock.looks.load(Ordering::SeqCst) - before;
+    assert!(looks < 100, "{looks} looks at the clock");
+    fixture.sink().policy(|_| Reply::Accept);
+    fixture.sink().release();
+    fixture.waits(0, (0, 0, 0)).await;
     fixture.ledger_balances(0).await;
 }

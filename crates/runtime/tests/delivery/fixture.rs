@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_core::{
-    Backoff, BindingKey, Clock, ManualClock, Name, QoS, ReadLimit, Seated, Sink, Source, Store,
-    Subscription, SystemClock, TopicFilter, TopicTemplate, View,
+    Backoff, BindingKey, Clock, Name, QoS, ReadLimit, Seated, Sink, Source, Store, Subscription,
+    SystemClock, TopicFilter, TopicTemplate, View,
 };
 use bridge_runtime::{
     BindingSpec, BindingStatus, DeadLetterBounds, DeferralSpec, DeliveryMode, OnDeadLettersFull,
@@ -89,7 +89,7 @@ impl Setup {
     }
 
     /// Goes by a clock that the test moves.
-    pub(crate) fn clock(mut self, clock: &Arc<ManualClock>) -> Self {
+    pub(crate) fn clock<C: Clock + 'static>(mut self, clock: &Arc<C>) -> Self {
         self.clock = clock.clone();
         self
     }
