@@ -19,6 +19,7 @@ mod backoff;
 mod clock;
 mod id;
 mod message;
+mod permit;
 mod reason;
 mod sink;
 mod source;
@@ -31,6 +32,7 @@ pub use backoff::{Backoff, InvalidBackoff};
 pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
 pub use id::{BindingKey, InvalidMessageId, InvalidName, MessageId, Name, Seq};
 pub use message::{Expiry, Message, PayloadFormat, Properties, QoS};
+pub use permit::{Permission, Permit};
 pub use reason::{Reason, ReasonCode};
 pub use sink::{
     Admitted, Answer, Limits, Link, LocalRefusal, NotAdmitted, Outgoing, Sink, Unanswered,
