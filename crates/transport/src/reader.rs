@@ -257,7 +257,11 @@ async fn connect_and_serve(
             shared.inbox.at_most(room).await;
             let purpose = Purpose::Read {
                 keep: shared.keep(),
-                releasing: shared.releasing.all(),
+                releasing: if follows {
+                    shared.releasing.all()
+                } else {
+                    Vec::new()
+                },
             };
             let status = lifecycle.status();
             Connection::open(

@@ -13,7 +13,7 @@ use super::exchanges::{Arrival, Concern, Exchanges, Given, Incoming, Ticket};
 use crate::stats::Counters;
 
 /// QoS 2 messages that were acknowledged and that the broker has not released: a repetition of
-/// one is no new message. Lives as long as the broker's session does.
+/// one is no new message. Lives as long as that session does, and not with another broker.
 #[derive(Debug, Default)]
 pub(super) struct Releasing(Mutex<HashSet<u16>>);
 

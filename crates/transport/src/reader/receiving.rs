@@ -173,7 +173,7 @@ impl Handler for Receiving {
         if let Some(line) = self.line.take() {
             shared.acks.begin(line, resumed);
         }
-        if !welcome.session_present {
+        if !resumed {
             shared.releasing.clear();
         }
         self.shared.state.set(SourceState::Connected);

@@ -204,6 +204,38 @@ async fn another_message_under_the_same_packet_id_is_handed_out() {
     }
 }
 
+/// What was received and not released is known by its packet id alone (MQTT 5 §4.3.3), which is
+/// another message's at another broker.
+#[tokio::test]
+async fn a_message_of_qos_2_under_an_id_that_another_broker_has_not_released_is_handed_out() {
+    let first = ScriptedBroker::start(|mut connection| async move {
+        connection.accept(&[]).await;
+        let subscribe = connection.expect_subscribe().await;
+        connection.suback(subscribe.id, &[2]).await;
+        connection.publish(publish(1, "a", 2)).await;
+        // Gone before its PUBREL.
+        connection.expect_ack(AckKind::PubRec).await;
+    })
+    .await;
+    // It has a session of ours as well, from another time.
+    let resuming = Behaviour::new().connacks(|_| ConnAck {
+        session_present: true,
+        ..ConnAck::default()
+    });
+    let second = resuming.after_subscribe(vec![again(1, "b", 2)]);
+    let second = ScriptedBroker::behaving(second).await;
+    let mut settings = config(first.port(), "r");
+    settings.brokers.rest = vec![config(second.port(), "r").brokers.first];
+    let reader = reader(settings, "t");
+    assert_eq!(take(&reader).await.payload, "a");
+    let other = next(&reader).await;
+    assert_eq!(payload(&other), b"b");
+    assert_eq!(acks(&second), [], "it has not settled");
+    other.acknowledge.settled();
+    acknowledged(&second, &[(0, 1)]).await;
+    assert_eq!(reader.stats().redeliveries_recognised, 0);
+}
+
 #[tokio::test]
 async fn two_connections_lost_in_a_row_double_nothing() {
     let first = vec![publish(1, "a", 1), publish(2, "b", 1), publish(3, "c", 1)];
