@@ -21,9 +21,10 @@
 //! the packet id was free from then on, for the broker to give to another message with the same
 //! content (§4.3.2). Two things tell them apart. A new message follows everything that we have
 //! received, as all of it came in one stream and comes again in its order (§4.6): so it is none
-//! while older ones that were not acknowledged are still awaited. And it does not have that id
-//! where the broker goes through all ids before it takes one again. Only where both hold is such a
-//! redelivery recognised.
+//! while older ones that were not acknowledged are still awaited. No order is promised by a shared
+//! subscription, though, so that is not enough. And it does not have that id where the broker
+//! takes ids in turns, and the turn of more others comes first than can be under way. Only where
+//! both hold is such a redelivery recognised.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -31,7 +32,7 @@ use std::collections::{HashMap, VecDeque};
 use bridge_core::QoS;
 
 /// How many ids ahead of the newest may be those of messages that were sent and never came: under
-/// a flood many fit into what lies between two programs.
+/// a flood of a broker that sends more than it may, many fit into what lies between two programs.
 const NEAR: u16 = 4096;
 
 /// A message of QoS 1 or 2 as it comes.
@@ -134,10 +135,11 @@ struct Slot {
 struct Ids {
     /// The one of the newest message.
     newest: u16,
-    /// For how many messages they have been rising.
-    risen: u32,
-    /// Who takes the lowest free id cannot rise for longer than this.
-    window: u32,
+    /// For how many messages they have been rising, so how many different ones have been taken in
+    /// turns; at most as many as surely differ.
+    risen: u16,
+    /// How many a broker may have taken since, while nothing of that has come.
+    under_way: u16,
 }
 
 // === impl Exchanges ===
@@ -156,7 +158,8 @@ impl Exchanges {
             ids: Ids {
                 newest: 0,
                 risen: 0,
-                window: u32::from(receive_maximum),
+                // As many as may be open, and as many that were open and are passed over.
+                under_way: receive_maximum.saturating_mul(2),
             },
         }
     }
@@ -388,19 +391,22 @@ impl Ids {
     /// A message has come that had not been received before.
     fn newest(&mut self, packet_id: u16) {
         let ahead = packet_id.wrapping_sub(self.newest);
-        let rises = ahead != 0 && ahead < u16::MAX / 2;
-        self.risen = if rises {
-            self.risen.saturating_add(1)
+        self.risen = if (1..=NEAR).contains(&ahead) {
+            // Where they begin anew they have passed over that many at most.
+            self.risen.saturating_add(1).min(u16::MAX - NEAR)
         } else {
             0
         };
         self.newest = packet_id;
     }
 
-    /// Whether no message that follows the newest one can have that id: the broker goes through
-    /// all of them before it takes one again, and this one's turn is far off.
+    /// Whether no message that follows the newest one can have that id: more others were taken
+    /// before it, in turns, than can be under way, and their turn comes first. Who takes the
+    /// lowest free id cannot rise for that long.
     fn are_past(&self, packet_id: u16) -> bool {
-        self.risen > self.window && packet_id.wrapping_sub(self.newest) > NEAR
+        let since = self.newest.wrapping_sub(packet_id);
+        self.risen.saturating_sub(since) > self.under_way
+            && packet_id.wrapping_sub(self.newest) > NEAR
     }
 }
 

@@ -5,6 +5,8 @@ use super::*;
 mod schedules;
 
 const WINDOW: u16 = 4;
+/// How many ids may have been taken and not come.
+const UNDER_WAY: u16 = 2 * WINDOW;
 
 /// A reader, and what it has acknowledged on the connection that stands.
 struct Side {
@@ -177,49 +179,88 @@ fn a_message_of_qos_2_is_recognised_until_its_pubrec_and_its_id_is_free_after() 
     assert!(is_new(side.arrive(two, 1, true, 0)), "after its release");
 }
 
-/// Ten messages, the first five of them acknowledged; nobody knows whether that was read.
-fn half_acknowledged(ids: impl Fn(u16) -> u16) -> Side {
+/// Ten messages behind many others, all of which and the first five are acknowledged; nobody knows
+/// whether that was read. With the ids of the ten, which are taken in turns.
+fn half_acknowledged(first: u16) -> (Side, Vec<u16>) {
+    let in_turns = (first..=u16::MAX).chain(1..first);
+    let ids: Vec<_> = in_turns.take(usize::from(UNDER_WAY) + 20).collect();
+    let (before, ten) = ids.split_at(ids.len() - 10);
     let mut side = Side::new();
-    let tickets: Vec<_> = (1..=10).map(|n| side.fresh(ids(n))).collect();
+    for id in before {
+        let ticket = side.fresh(*id);
+        side.give(ticket, Given::Settled);
+    }
+    let tickets: Vec<_> = ten.iter().map(|id| side.fresh(*id)).collect();
     for ticket in tickets.into_iter().take(5) {
         side.give(ticket, Given::Settled);
     }
-    assert_eq!(side.acknowledged.len(), 5);
+    assert_eq!(side.acknowledged.len(), ids.len() - 5);
     side.reconnect(true);
-    side
+    (side, ten.to_vec())
 }
 
 #[test]
 fn an_acknowledgement_that_was_not_read_is_given_again() {
-    // They wrap in the middle.
-    let id = |n: u16| n.wrapping_sub(4);
-    let rising = |n: u16| if n < 4 { n + 65_000 } else { id(n) + 1 };
-    let mut side = half_acknowledged(rising);
-    for n in 1..=6 {
-        assert_eq!(side.again(rising(n)), Arrival::Recognised);
+    // With the second they begin anew in the middle.
+    for first in [1, u16::MAX - UNDER_WAY - 12] {
+        let (mut side, ids) = half_acknowledged(first);
+        for id in &ids[..6] {
+            assert_eq!(side.again(*id), Arrival::Recognised);
+        }
+        assert_eq!(side.acknowledged, ids[..5]);
     }
-    let expected: Vec<_> = (1..=5).map(rising).collect();
-    assert_eq!(side.acknowledged, expected);
 }
 
 #[test]
 fn what_comes_after_all_that_was_open_is_new_even_with_an_id_and_content_of_before() {
-    let mut side = half_acknowledged(|n| n);
-    for packet_id in 6..=10 {
-        assert_eq!(side.again(packet_id), Arrival::Recognised);
+    let (mut side, ids) = half_acknowledged(1);
+    for id in &ids[5..] {
+        assert_eq!(side.again(*id), Arrival::Recognised);
     }
-    assert!(is_new(side.again(5)));
+    assert!(is_new(side.again(ids[4])));
 }
 
 #[test]
 fn what_comes_out_of_its_turn_is_new() {
-    let mut side = half_acknowledged(|n| n);
-    assert_eq!(side.again(6), Arrival::Recognised);
-    assert!(is_new(side.again(5)));
+    let (mut side, ids) = half_acknowledged(1);
+    assert_eq!(side.again(ids[5]), Arrival::Recognised);
+    assert!(is_new(side.again(ids[4])));
 
-    let mut side = half_acknowledged(|n| n);
-    side.fresh(11);
-    assert!(is_new(side.again(5)), "something new has come");
+    let (mut side, ids) = half_acknowledged(1);
+    side.fresh(ids[9] + 1);
+    assert!(is_new(side.again(ids[4])), "something new has come");
+}
+
+/// A shared subscription may come again in any order (MQTT 5 §4.6), the new before the old.
+#[test]
+fn i07_where_a_few_ids_are_taken_in_turns_one_that_comes_first_may_mean_a_new_message() {
+    let mut side = Side::new();
+    let tickets: Vec<_> = (1..=6).map(|id| side.fresh(id)).collect();
+    for ticket in tickets.into_iter().take(4) {
+        side.give(ticket, Given::Settled);
+    }
+    assert_eq!(side.acknowledged, [1, 2, 3, 4]);
+    // That was read, and 1 and 2 were taken again by messages that have not come.
+    side.reconnect(true);
+    assert!(is_new(side.again(1)) && is_new(side.again(2)));
+    assert_eq!(side.again(5), Arrival::Recognised);
+    assert_eq!(side.again(6), Arrival::Recognised);
+}
+
+#[test]
+fn i07_an_id_is_past_only_where_enough_others_were_taken_in_turns_before_it() {
+    for (id, past) in [(1, false), (9, false), (10, true), (19, true)] {
+        let mut side = Side::new();
+        let count = UNDER_WAY + 20;
+        let tickets: Vec<_> = (1..=count).map(|id| side.fresh(id)).collect();
+        for ticket in tickets.into_iter().take(19) {
+            side.give(ticket, Given::Settled);
+        }
+        // As if they had risen for so long and no longer.
+        side.exchanges.ids.risen = count - 9 + UNDER_WAY;
+        side.reconnect(true);
+        assert_eq!(side.again(id) == Arrival::Recognised, past, "{id}");
+    }
 }
 
 #[test]
