@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::config::{Config, Machine, Paint, Report, json_schema};
 use crate::explain::Explanation;
+use crate::identities;
 use crate::logging::{self, LogFilter, LogFormat};
 use crate::offline::{self, DeadLettersCommand, JournalCommand, QueueCommand};
 use crate::run;
@@ -188,7 +189,7 @@ fn check(path: &Path, json: bool, deny_warnings: bool) -> anyhow::Result<ExitCod
         ExitCode::FAILURE
     };
     if json {
-        print(&pretty(&report_json(&report)))?;
+        print(&pretty(&report_json(&report, config.as_ref())))?;
         return Ok(code);
     }
     let paint = paint_stdout();
@@ -204,14 +205,15 @@ fn check(path: &Path, json: bool, deny_warnings: bool) -> anyhow::Result<ExitCod
         let bindings: usize = config.routes.iter().map(|route| route.bindings.len()).sum();
         let ok = paint.green("ok");
         print(&format!(
-            "{ok}: {}: sessions {sessions}, routes {routes}, bindings {bindings}\n",
-            report.file()
+            "{ok}: {}: sessions {sessions}, routes {routes}, bindings {bindings}\n{}",
+            report.file(),
+            identities::render(&config.identities)
         ))?;
     }
     Ok(code)
 }
 
-fn report_json(report: &Report) -> Value {
+fn report_json(report: &Report, config: Option<&Config>) -> Value {
     let list = |diagnostics: &mut dyn Iterator<Item = &crate::config::Diagnostic>| -> Vec<Value> {
         diagnostics
             .map(|diagnostic| {
@@ -233,6 +235,7 @@ fn report_json(report: &Report) -> Value {
     json!({
         "file": report.file(),
         "valid": errors.is_empty(),
+        "sessions": config.map(|config| identities::to_json(&config.identities)),
         "errors": errors,
         "warnings": warnings,
     })

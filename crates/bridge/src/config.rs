@@ -8,9 +8,11 @@
 mod check;
 mod env;
 mod fields;
+mod identity;
 mod loops;
 mod machine;
 mod nearest;
+mod nonce;
 mod problem;
 mod quantity;
 mod reader;
@@ -31,6 +33,7 @@ use bridge_runtime::RouteSpec;
 use bridge_transport::SessionConfig;
 
 pub(crate) use env::Host;
+pub(crate) use identity::{Identity, Suffix};
 pub(crate) use machine::Machine;
 pub(crate) use quantity::{show_duration, show_size};
 pub(crate) use report::{ConfigErrors, Diagnostic, Paint, Report, Warning};
@@ -47,6 +50,8 @@ pub(crate) struct Config {
     pub(crate) journal: JournalOptions,
     /// The brokers, by the names of their sessions.
     pub(crate) sessions: BTreeMap<Name, SessionConfig>,
+    /// Who each of them is to its broker.
+    pub(crate) identities: BTreeMap<Name, Identity>,
     /// The routes, in the order of the file.
     pub(crate) routes: Vec<RouteSpec>,
     /// Where probes and metrics are answered.

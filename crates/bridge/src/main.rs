@@ -5,6 +5,7 @@ mod config;
 #[cfg(feature = "demo")]
 mod demo;
 mod explain;
+mod identities;
 mod logging;
 mod monitor;
 mod offline;

@@ -7,6 +7,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, info, warn};
 
 use crate::config::Config;
+use crate::identities;
 use crate::service::Service;
 
 /// `timeout` and some supervisors signal a process and its group, so that one wish arrives twice.
@@ -27,7 +28,9 @@ pub(crate) fn run(config: Config) -> anyhow::Result<()> {
 async fn serve(config: Config) -> anyhow::Result<()> {
     // Listened for before anything starts, so that no signal is lost.
     let mut signals = Signals::listen()?;
+    let identities = config.identities.clone();
     let mut service = Service::start(config).await?;
+    identities::log(&identities);
     let failure = tokio::select! {
         name = signals.next() => {
             info!(event = "signal", signal = name, "stopping; a second signal stops at once");

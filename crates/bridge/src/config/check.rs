@@ -109,6 +109,11 @@ fn whole(reader: &mut Reader<'_>, root: &Map<'_>, folder: &Path) -> Option<Confi
         Some((&route.spec.source, at))
     });
     together::no_local(reader, &sessions, &written, asked);
+    let shared = routes.iter().filter_map(|route| {
+        let at = route.shared_at.as_ref()?;
+        Some((&route.spec.source, at))
+    });
+    together::shared(reader, &sessions, shared);
     report_loops(reader, &sessions, &routes);
 
     Some(Config {
@@ -117,6 +122,14 @@ fn whole(reader: &mut Reader<'_>, root: &Map<'_>, folder: &Path) -> Option<Confi
         journal: JournalOptions {
             segment_size: segment_size?.value,
         },
+        identities: sessions
+            .iter()
+            .map(|session| {
+                let name = &session.config.name;
+                let both = read.contains(name) && written.contains(name);
+                (name.clone(), session.identity(both))
+            })
+            .collect(),
         sessions: sessions
             .into_iter()
             .map(|session| (session.config.name.clone(), session.config))

@@ -1,6 +1,7 @@
 //! `${NAME}` and `${NAME:-default}` in the scalars of a file that has already been parsed, so
 //! that what a variable holds can never become YAML.
 
+use super::nonce::Nonce;
 use super::problem::Problem;
 
 /// What may be asked of the machine while a configuration is read.
@@ -9,8 +10,8 @@ pub(crate) trait Host {
     fn variable(&self, name: &str) -> Option<Result<String, ()>>;
     /// The machine's name.
     fn hostname(&self) -> Result<String, String>;
-    /// Eight hex digits that no other replica has.
-    fn nonce(&self) -> String;
+    /// What no other replica has, the same for as long as the process lives.
+    fn nonce(&self) -> Nonce;
 }
 
 /// The text with its variables put in; `None` when there are none in it.

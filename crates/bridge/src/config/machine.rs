@@ -1,15 +1,19 @@
 //! What is asked of the machine while a configuration is read.
 
 use std::env::VarError;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::OnceLock;
 
 use bridge_core::{Clock as _, SystemClock};
 use rand::TryRng as _;
 use rand::rngs::SysRng;
 
 use super::env::Host;
+use super::nonce::{Circumstances, Nonce};
 
 /// The real environment, hostname and source of randomness.
+///
+/// Hostname and nonce are found out once for a process: a configuration that is read again makes
+/// the same client ids of them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Machine;
 
@@ -23,38 +27,26 @@ impl Host for Machine {
     }
 
     fn hostname(&self) -> Result<String, String> {
-        let name = hostname::get().map_err(|error| error.to_string())?;
-        let name = name
-            .into_string()
-            .map_err(|_| "it is not valid UTF-8".to_owned())?;
-        if name.is_empty() {
-            return Err("it is empty".to_owned());
-        }
-        Ok(name)
+        static HOSTNAME: OnceLock<Result<String, String>> = OnceLock::new();
+        let found = HOSTNAME.get_or_init(|| {
+            let name = hostname::get().map_err(|error| error.to_string())?;
+            name.into_string()
+                .map_err(|_| "it is not valid UTF-8".to_owned())
+        });
+        found.clone()
     }
 
-    fn nonce(&self) -> String {
-        nonce(SysRng.try_next_u32().ok(), || {
-            let mut hasher = DefaultHasher::new();
-            SystemClock::new().wall().hash(&mut hasher);
-            std::process::id().hash(&mut hasher);
-            hostname::get().unwrap_or_default().hash(&mut hasher);
-            hasher.finish()
-        })
+    fn nonce(&self) -> Nonce {
+        static NONCE: OnceLock<Nonce> = OnceLock::new();
+        let drawn = NONCE.get_or_init(|| {
+            Nonce::draw(SysRng.try_next_u32(), || Circumstances {
+                wall: SystemClock::new().wall(),
+                process: std::process::id(),
+                hostname: hostname::get().unwrap_or_default(),
+            })
+        });
+        drawn.clone()
     }
-}
-
-/// Eight hex digits of `random`, or of `mixed` when the operating system has no randomness to
-/// give: replicas that start together must not share one (I15).
-fn nonce(random: Option<u32>, mixed: impl FnOnce() -> u64) -> String {
-    let number = random.map_or_else(
-        || {
-            let mixed = mixed();
-            (mixed ^ (mixed >> 32)) & 0xffff_ffff
-        },
-        u64::from,
-    );
-    format!("{number:08x}")
 }
 
 #[cfg(test)]
@@ -62,11 +54,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn i15_a_nonce_is_eight_hex_digits_with_and_without_randomness() {
-        assert_eq!(nonce(Some(0xab), || 0), "000000ab");
-        assert_eq!(nonce(None, || 0x1234_5678_0000_0001), "12345679");
-        let (one, two) = (Machine.nonce(), Machine.nonce());
-        assert_eq!(one.len(), 8);
-        assert_ne!(one, two);
+    fn i15_a_process_has_one_nonce_and_one_hostname_for_as_long_as_it_lives() {
+        let nonce = Machine.nonce();
+        assert_eq!(nonce.digits().len(), 8);
+        assert_eq!(nonce.mixed(), None, "this machine has randomness");
+        assert_eq!(Machine.nonce(), nonce);
+        assert_eq!(Machine.hostname(), Machine.hostname());
     }
 }

@@ -130,7 +130,7 @@ pub(crate) enum Problem {
     },
     #[error("the reading and the writing connection of this session would both be `{0}`")]
     ClientIdsEqual(String),
-    #[error("the hostname cannot be found out: {0}")]
+    #[error("the hostname cannot be used: {0}")]
     Hostname(String),
     #[error("an exclusive session needs a lease, which this build does not have yet")]
     ExclusiveNeedsLease,
@@ -236,6 +236,29 @@ pub(crate) enum Problem {
     WideWindow(NonZeroU16),
     #[error("every replica that shares this file tells its status in the same place")]
     StatusShared,
+    #[error("a client id with `{0}`: {meaning}", meaning = match *.0 {
+        '/' => "where access rules put client ids into topics (`%c`), it makes several levels of one",
+        _ => "Mosquitto and others grant such a client nothing by a rule that puts client ids into topics (`%c`)",
+    })]
+    TopicSignInClientId(char),
+    #[error("a client id with {0:?}: in MQTT 3.1.1 a broker need take only letters and digits")]
+    UnusualClientId(char),
+    #[error("the hostname is `{0}`, as that of many machines is")]
+    HostnameOfEveryone(String),
+    #[error(
+        "the operating system has no randomness to give ({0}): the nonce is mixed from wall clock, \
+         process id and hostname"
+    )]
+    NonceMixed(String),
+    #[error(
+        "a shared subscription is for several replicas, and each that shares this file would \
+         connect as `{0}`, and so take the others' place"
+    )]
+    SharedWithOneId(String),
+    #[error(
+        "one replica at a time has an exclusive session: a shared subscription shares nothing there"
+    )]
+    SharedExclusive,
 }
 
 impl Problem {
@@ -262,6 +285,12 @@ impl Problem {
                 | Self::LongClientId(_)
                 | Self::WideWindow(_)
                 | Self::StatusShared
+                | Self::TopicSignInClientId(_)
+                | Self::UnusualClientId(_)
+                | Self::HostnameOfEveryone(_)
+                | Self::NonceMixed(_)
+                | Self::SharedWithOneId(_)
+                | Self::SharedExclusive
         )
     }
 
@@ -412,6 +441,18 @@ impl Problem {
             }
             Self::Unsaid { .. } => "use `protocol: 5` where the broker speaks it",
             Self::LongClientId(_) => "choose a shorter one if the broker refuses it",
+            Self::TopicSignInClientId(_) | Self::UnusualClientId(_) => {
+                "use letters, digits, `-`, `_`, `.` and `:`"
+            }
+            Self::HostnameOfEveryone(_) => {
+                "give each machine a hostname of its own, or use `client_id_suffix: nonce`"
+            }
+            Self::SharedWithOneId(_) => {
+                "add `client_id_suffix: nonce` or `hostname`; where there is one bridge only, leave \
+                 out `$share/<group>/`"
+            }
+            Self::SharedExclusive => "leave out `$share/<group>/`",
+
             Self::WideWindow(_) => "leave it out, or let the broker take as many",
             Self::StatusShared => {
                 "put something of its own into it, as in bridges/${HOSTNAME}/status"

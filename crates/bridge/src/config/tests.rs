@@ -1,3 +1,4 @@
+mod identity;
 mod reach;
 mod schema;
 mod strange;
@@ -12,6 +13,7 @@ use bridge_runtime::{
 use bridge_transport::{Address, Brokers, Endpoint, Password, Secret, SessionKind};
 
 use super::fields::{Field, Kind, Presence, ROOT, Section};
+use super::nonce::Nonce;
 use super::yaml::{Node, Value};
 use super::*;
 
@@ -31,8 +33,8 @@ impl Host for Imagined {
         Ok("edge-1".to_owned())
     }
 
-    fn nonce(&self) -> String {
-        "0badcafe".to_owned()
+    fn nonce(&self) -> Nonce {
+        Nonce::draw::<String>(Ok(0x0bad_cafe), || unreachable!("there is randomness"))
     }
 }
 

@@ -70,6 +70,14 @@ fn i16_identities() {
         ("an exclusive session", mode("    session_mode: exclusive")),
         ("an unknown suffix", mode("    client_id_suffix: host")),
         (
+            "an assertion without a suffix",
+            mode("    assert_stable_client_identity: true"),
+        ),
+        (
+            "an assertion for an ephemeral session",
+            mode("    client_id_suffix: hostname\n    assert_stable_client_identity: true"),
+        ),
+        (
             "an expiry for an ephemeral session",
             mode("    session_mode: ephemeral\n    session_expiry: 1h"),
         ),
@@ -109,6 +117,35 @@ fn i16_identities() {
         ),
     ];
     insta::assert_snapshot!("identities", refused(cases));
+}
+
+#[test]
+fn doubtful_identities() {
+    let old = |more: &str| after(SESSION, &format!("    protocol: 3.1.1\n{more}"));
+    let mut all = String::new();
+    for (name, text) in [
+        (
+            "a sign of topics in a client id",
+            with("client_id: plant-7-up", "client_id: plant/7"),
+        ),
+        (
+            "a sign of topics in the other client id",
+            after(SESSION, "    publisher_client_id: plant+7"),
+        ),
+        (
+            "a long and unusual client id on MQTT 3.1.1",
+            old("    publisher_client_id: x").replace("plant-7-up", "\"the cloud of plant 7, up\""),
+        ),
+        (
+            "a shared subscription with one client id",
+            with("[\"sensors/#\"]", "[\"$share/all/sensors/#\"]"),
+        ),
+    ] {
+        let (said, satisfied) = check(text.as_bytes());
+        assert!(satisfied, "{name}:\n{said}");
+        writeln!(all, "### {name}\n\n{said}").unwrap();
+    }
+    insta::assert_snapshot!("doubtful_identities", all);
 }
 
 #[test]

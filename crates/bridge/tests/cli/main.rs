@@ -13,7 +13,7 @@ use std::process::{Command, Output};
 const TWO_ROUTES: &str = r#"bridge: { id: plant-7 }
 data_dir: /var/lib/bridge
 sessions:
-  plant: { url: "mqtt://localhost:1883", client_id: plant-7 }
+  plant: { url: "mqtt://localhost:1883", client_id: "plant-7${REPLICA:-}" }
   cloud: { url: "mqtt://localhost:1884", client_id: plant-7-up, max_in_flight: 20 }
 routes:
   telemetry:

@@ -17,6 +17,8 @@ pub(super) struct Checked {
     bindings_at: Vec<(Name, At)>,
     /// Where `no_local` is asked for.
     pub(super) no_local_at: Option<At>,
+    /// Where the first shared subscription is, if there is one.
+    pub(super) shared_at: Option<At>,
 }
 
 impl Checked {
@@ -68,6 +70,8 @@ pub(super) fn check(
         return None;
     }
     let qos = qos?;
+    let shared = filters.iter().find(|f| f.value.share_group().is_some());
+    let shared_at = shared.map(|filter| filter.at.clone());
     Some(Checked {
         spec: RouteSpec {
             name: name.clone(),
@@ -85,6 +89,7 @@ pub(super) fn check(
         },
         bindings_at,
         no_local_at,
+        shared_at,
     })
 }
 

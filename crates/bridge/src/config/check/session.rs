@@ -12,17 +12,35 @@ use super::credentials::{self, Login};
 use super::identity::{self, mqtt_text, whole_seconds};
 use super::reach;
 use crate::config::fields;
+use crate::config::identity::{Identity, Mode, Suffix};
 use crate::config::problem::Problem;
 use crate::config::reader::{At, Found, Map, Reader, Reported};
 
 /// A checked session and where its parts stand.
 pub(super) struct Checked {
     pub(super) config: SessionConfig,
+    pub(super) mode: Mode,
+    pub(super) suffix: Option<Suffix>,
+    /// Replicas that share the file have client ids of their own.
+    pub(super) differs: bool,
     pub(super) client_id_at: At,
     pub(super) publisher_at: At,
     pub(super) protocol_at: At,
     pub(super) status_at: At,
     pub(super) window_at: At,
+}
+
+impl Checked {
+    /// Who it is to its broker, with `both` where it is read from and written to.
+    pub(super) fn identity(&self, both: bool) -> Identity {
+        let publisher = both.then(|| self.config.publisher_client_id.clone());
+        Identity {
+            mode: self.mode,
+            suffix: self.suffix,
+            client_id: self.config.client_id.clone(),
+            publisher_client_id: publisher,
+        }
+    }
 }
 
 pub(super) fn check(
@@ -90,6 +108,9 @@ pub(super) fn check(
             filters_file: None,
             status: status.ok()?,
         },
+        mode: identity.mode,
+        suffix: identity.suffix,
+        differs: identity.differs,
         client_id_at: map.key(&fields::CLIENT_ID),
         publisher_at: map.key(&fields::PUBLISHER_CLIENT_ID),
         protocol_at: map.key(&fields::PROTOCOL),

@@ -8,6 +8,7 @@ use bridge_transport::{PORTABLE_CLIENT_ID, Protocol, SessionKind, Unsaid};
 
 use super::{place, session};
 use crate::config::fields;
+use crate::config::identity::Mode;
 use crate::config::problem::Problem;
 use crate::config::reader::{At, Reader};
 
@@ -104,11 +105,24 @@ pub(super) fn protocols(
             (Some(&config.client_id), &session.client_id_at),
             (publisher, &session.publisher_at),
         ] {
-            if let Some(length) = id.map(String::len).filter(|l| *l > PORTABLE_CLIENT_ID) {
-                reader.report(at, Problem::LongClientId(length));
+            let Some(id) = id else {
+                continue;
+            };
+            if id.len() > PORTABLE_CLIENT_ID {
+                reader.report(at, Problem::LongClientId(id.len()));
+            }
+            if let Some(sign) = id.chars().find(|sign| !is_usual(*sign)) {
+                reader.report(at, Problem::UnusualClientId(sign));
             }
         }
     }
+}
+
+/// Whether brokers take that in a client id. On MQTT 3.1.1 they have to take letters and digits
+/// alone (§3.1.3.1), but none is known that does not take these as well, and a suffix begins with
+/// one of them. A sign of topics is told of for every protocol.
+fn is_usual(sign: char) -> bool {
+    sign.is_ascii_alphanumeric() || "-_.:+#/".contains(sign)
 }
 
 /// `no_local` where it leaves nothing out. It is the client id that counts (MQTT 5 §3.8.3.1), and
@@ -141,6 +155,25 @@ pub(super) fn no_local<'a>(
         };
         let field = fields::NO_LOCAL.name;
         reader.report(at, Problem::NoEffect { field, why });
+    }
+}
+
+/// Shared subscriptions on sessions that replicas cannot share, or that one of them has at a time.
+pub(super) fn shared<'a>(
+    reader: &mut Reader<'_>,
+    sessions: &[session::Checked],
+    shared: impl Iterator<Item = (&'a Name, &'a At)>,
+) {
+    for (source, at) in shared {
+        let Some(session) = sessions.iter().find(|s| s.config.name == *source) else {
+            continue;
+        };
+        if session.mode == Mode::Exclusive {
+            reader.report(at, Problem::SharedExclusive);
+        } else if !session.differs {
+            let id = session.config.client_id.clone();
+            reader.report(at, Problem::SharedWithOneId(id));
+        }
     }
 }
 
