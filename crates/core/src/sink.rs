@@ -80,6 +80,9 @@ pub enum Unanswered {
     NeverSent,
     /// Some or all of it was written: the broker may have it.
     MayHaveBeenSent,
+    /// The same, but the connection ended because it was no longer permitted, which says nothing
+    /// about the message.
+    SteppedDown,
 }
 
 /// Why a message was not admitted.

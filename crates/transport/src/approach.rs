@@ -11,6 +11,7 @@ use tracing::{debug, info, warn};
 use crate::connection::{Ending, is_takeover};
 use crate::dial::{self, Stream, Terms};
 use crate::failover::Failover;
+use crate::gate::Pass;
 use crate::keys::{Glimpse, KeyError, Keys, Origin, Ring};
 use crate::reconnect::STABLE_AFTER;
 use crate::stats::Counters;
@@ -40,6 +41,8 @@ struct Context {
     role: &'static str,
     clock: Arc<dyn Clock>,
     counters: Arc<Counters>,
+    /// What the latest connection was admitted with.
+    pass: Pass,
 }
 
 /// A way that is open.
@@ -89,6 +92,7 @@ impl Approach {
                 role,
                 clock,
                 counters,
+                pass: Pass::default(),
             },
             connected_at: None,
             returning: false,
@@ -98,6 +102,11 @@ impl Approach {
     /// The broker of the connection that stands, or of the next attempt.
     pub(crate) fn endpoint(&self) -> &Endpoint {
         self.context.endpoint(self.failover.at())
+    }
+
+    /// What is opened from now on is opened with `pass`.
+    pub(crate) fn admitted(&mut self, pass: Pass) {
+        self.context.pass = pass;
     }
 
     /// Opens the way to it.
@@ -132,7 +141,7 @@ impl Approach {
             return true;
         }
         let stays = match ending {
-            Ending::Closed => true,
+            Ending::Closed | Ending::SteppedDown => true,
             // Who takes our place takes it anywhere.
             ending if is_takeover(ending) => true,
             // It said so, or it does not do what a broker does.
@@ -195,6 +204,7 @@ impl Context {
             within: self.config.connect_timeout,
             write_timeout: self.config.write_timeout,
             max_packet_size: self.config.max_packet_size,
+            pass: self.pass.clone(),
         };
         let stream = dial::connect(endpoint, &keys, terms).await?;
         Ok(Way { stream, keys })

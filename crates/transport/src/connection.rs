@@ -28,6 +28,7 @@ use tokio::time::timeout;
 use crate::approach::{Approach, Way};
 use crate::convert::to_wire_qos;
 use crate::dial::{DialError, closed};
+use crate::gate::Pass;
 use crate::guard::{Flush, Guarded, Marker, Rules, Said, Violation, Witness};
 use crate::keys::KeyError;
 use crate::packet::{self, Policies};
@@ -76,6 +77,9 @@ pub(crate) enum Ending {
     /// We wanted it so.
     #[error("closed by the bridge")]
     Closed,
+    /// We had to: the lease is another's, or may be.
+    #[error("the session is exclusive, and its lease has ended")]
+    SteppedDown,
     /// MQTT 5 §3.2.2.2.
     #[error("the broker refused the connection: {}{}", said(.0), remedy(.0.0))]
     Refused(Said),
@@ -221,24 +225,7 @@ impl Connection {
     /// Says `farewell` and then goodbye, after what has been handed to the library, and waits for
     /// the end.
     pub(crate) async fn goodbye(mut self, farewell: Option<Message>) {
-        if let Some(mut farewell) = farewell {
-            packet::adapt(&mut farewell, &self.welcome.limits, Policies::LENIENT);
-            if let Some(notice) = try_publish(&self.client, farewell) {
-                // Time that is up, or a refusal: the birth has told about those.
-                let _ = timeout(GOODBYE, notice.wait_async()).await;
-            }
-        }
-        // The library sends the first only when nothing is unanswered, the second at once. A
-        // connection that has just ended, or that takes neither, is dropped: it is over anyway.
-        let in_its_turn = timeout(GOODBYE, async {
-            self.client.disconnect().await.is_ok() && self.driver.is_over().await
-        });
-        if !in_its_turn.await.unwrap_or(false) {
-            let _ = timeout(GOODBYE, async {
-                self.client.disconnect_now().await.is_ok() && self.driver.is_over().await
-            })
-            .await;
-        }
+        self.say_goodbye(farewell, GOODBYE).await;
         let socket = self.driver.witness.let_go();
         self.abandon().await;
         if let Some(socket) = socket {
@@ -246,6 +233,44 @@ impl Connection {
             // sending is not listened to for ever.
             let _ = timeout(GOODBYE, socket.heard_out()).await;
         }
+    }
+
+    /// The same in the time that `pass` leaves for it; when there is none, the connection is cut.
+    pub(crate) async fn step_down(mut self, pass: &Pass, farewell: Option<Message>) {
+        // There are three ways of saying it, and closing takes a moment as well.
+        let each = (pass.left() / 5).min(GOODBYE);
+        let said = !each.is_zero() && self.say_goodbye(farewell, each).await;
+        let socket = self.driver.witness.let_go();
+        self.abandon().await;
+        match socket {
+            Some(socket) if said => drop(timeout(each, socket.heard_out()).await),
+            Some(socket) => drop(socket.cut()),
+            None => {}
+        }
+    }
+
+    /// Says it, and says whether it could be said; `each` is how long each way of doing so may
+    /// take.
+    async fn say_goodbye(&mut self, farewell: Option<Message>, each: Duration) -> bool {
+        if let Some(mut farewell) = farewell {
+            packet::adapt(&mut farewell, &self.welcome.limits, Policies::LENIENT);
+            if let Some(notice) = try_publish(&self.client, farewell) {
+                // Time that is up, or a refusal: the birth has told about those.
+                let _ = timeout(each, notice.wait_async()).await;
+            }
+        }
+        // The library sends the first only when nothing is unanswered, the second at once. A
+        // connection that has just ended, or that takes neither, is dropped: it is over anyway.
+        let in_its_turn = timeout(each, async {
+            self.client.disconnect().await.is_ok() && self.driver.is_over().await
+        });
+        if in_its_turn.await.unwrap_or(false) {
+            return true;
+        }
+        let at_once = timeout(each, async {
+            self.client.disconnect_now().await.is_ok() && self.driver.is_over().await
+        });
+        at_once.await.unwrap_or(false)
     }
 
     /// Goes in order to come again at once: the will stays, for the case that nothing comes of it.

@@ -14,6 +14,7 @@ mod websocket;
 
 use std::time::Duration;
 
+use crate::gate::Pass;
 use crate::keys::Keys;
 use crate::{Endpoint, Place};
 
@@ -26,7 +27,7 @@ pub(crate) use stream::Stream;
 pub(crate) use tls::closed;
 
 /// What a connection is dialled on.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Terms {
     /// How long it may take in all.
     pub(crate) within: Duration,
@@ -34,6 +35,8 @@ pub(crate) struct Terms {
     pub(crate) write_timeout: Duration,
     /// The largest MQTT packet that is taken.
     pub(crate) max_packet_size: u32,
+    /// Asked before each write.
+    pub(crate) pass: Pass,
 }
 
 /// Opens one way to a broker.
@@ -42,12 +45,12 @@ pub(crate) async fn connect(
     keys: &Keys,
     terms: Terms,
 ) -> Result<Stream, DialError> {
-    open(endpoint, keys, terms)
+    open(endpoint, keys, &terms)
         .await
         .map_err(|fault| DialError::new(endpoint, fault))
 }
 
-async fn open(endpoint: &Endpoint, keys: &Keys, terms: Terms) -> Result<Stream, Fault> {
+async fn open(endpoint: &Endpoint, keys: &Keys, terms: &Terms) -> Result<Stream, Fault> {
     let deadline = Deadline::after(terms.within);
     let socket = reach(endpoint, keys, terms, &deadline).await?;
     let stream = match (&endpoint.tls, &keys.tls) {
@@ -72,19 +75,19 @@ async fn open(endpoint: &Endpoint, keys: &Keys, terms: Terms) -> Result<Stream, 
 async fn reach(
     endpoint: &Endpoint,
     keys: &Keys,
-    terms: Terms,
+    terms: &Terms,
     deadline: &Deadline,
 ) -> Result<Socket, Fault> {
     match (&endpoint.place, &endpoint.proxy) {
         (Place::Tcp(address), None) => {
             let stream = tcp::connect(address, deadline, tcp::resolve).await?;
-            Ok(Socket::tcp(stream, terms.write_timeout))
+            Ok(Socket::tcp(stream, terms.write_timeout, terms.pass.clone()))
         }
         (Place::Tcp(address), Some(proxy)) => {
             let stream = tcp::connect(&proxy.address, deadline, tcp::resolve)
                 .await
                 .map_err(|fault| Fault::ProxyUnreachable(Box::new(fault)))?;
-            let mut socket = Socket::tcp(stream, terms.write_timeout);
+            let mut socket = Socket::tcp(stream, terms.write_timeout, terms.pass.clone());
             let credentials = proxy.credentials.as_ref().map(|(name, _)| {
                 let password = keys.proxy_password.as_ref();
                 (
@@ -97,7 +100,7 @@ async fn reach(
             Ok(socket)
         }
         (Place::Unix(path), _) => {
-            let connecting = Socket::unix(path, terms.write_timeout);
+            let connecting = Socket::unix(path, terms.write_timeout, terms.pass.clone());
             deadline.run("connecting", connecting).await
         }
     }

@@ -41,6 +41,7 @@ mod connection;
 mod convert;
 mod dial;
 mod failover;
+mod gate;
 mod guard;
 /// What the fuzz target calls, and its stand-in in the tests: see `fuzz/`.
 #[cfg(any(test, fuzzing))]

@@ -205,6 +205,20 @@ impl Lifecycle {
             );
             return Duration::ZERO;
         }
+        if matches!(ending, Ending::SteppedDown) {
+            self.reconnect.ended_by_us(self.clock.monotonic());
+            warn!(
+                event = "session_stepped_down",
+                session = %self.config.name,
+                role = self.role,
+                client_id = self.client_id,
+                %broker,
+                epoch = self.epoch,
+                "the lease has ended: closed the connection to the broker, and waiting for the \
+                 lease to come back"
+            );
+            return Duration::ZERO;
+        }
         self.counters.connection_losses.add(1);
         let delay = self.reconnect.ended(self.clock.monotonic(), rand::random());
         self.announce_redirect(broker, ending);

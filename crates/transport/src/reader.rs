@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bridge_core::{
-    Backoff, BoxFuture, Clock, Delivery, Source, SourceState, Subscription, TopicFilter,
+    Backoff, BoxFuture, Clock, Delivery, Permit, Source, SourceState, Subscription, TopicFilter,
 };
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -27,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::approach::{Approach, Renewal};
 use crate::connection::{Connection, Ending, Purpose, is_takeover};
+use crate::gate::{Gate, Pass};
 use crate::lifecycle::Lifecycle;
 use crate::link::Seen;
 use crate::stats::Counters;
@@ -113,6 +114,28 @@ impl Reader {
         clock: Arc<dyn Clock>,
         tuning: ReaderTuning,
     ) -> Self {
+        Self::begin(config, subscriptions, clock, tuning, None)
+    }
+
+    /// Like [`Reader::start`], of an exclusive session: it is connected only while `permit` grants
+    /// it, whose instants are of the same clock.
+    pub fn start_with_permit(
+        config: SessionConfig,
+        subscriptions: Vec<Subscription>,
+        clock: Arc<dyn Clock>,
+        permit: Arc<dyn Permit>,
+    ) -> Self {
+        let tuning = ReaderTuning::default();
+        Self::begin(config, subscriptions, clock, tuning, Some(permit))
+    }
+
+    fn begin(
+        config: SessionConfig,
+        subscriptions: Vec<Subscription>,
+        clock: Arc<dyn Clock>,
+        tuning: ReaderTuning,
+        permit: Option<Arc<dyn Permit>>,
+    ) -> Self {
         let config = Arc::new(config);
         let counters = Arc::new(Counters::default());
         let lifecycle = Lifecycle::new(
@@ -128,6 +151,7 @@ impl Reader {
             Arc::clone(&releasing),
             Arc::clone(&counters),
         );
+        let gate = Gate::new(config.name.clone(), "reader", permit, Arc::clone(&clock));
         let shared = Arc::new(Shared {
             config,
             subscriptions,
@@ -142,7 +166,7 @@ impl Reader {
             standing: Mutex::default(),
         });
         let task = SessionTask::spawn(shared.config.name.clone(), "reader", |cancel| {
-            run(Arc::clone(&shared), lifecycle, cancel)
+            run(Arc::clone(&shared), lifecycle, gate, cancel)
         });
         Self { shared, task }
     }
@@ -209,14 +233,23 @@ impl Shared {
         }
     }
 
+    /// Someone else may use the session from now on: what is known of it means nothing any more,
+    /// and what the broker has of it that is ours, it has for both of us.
+    fn forget_session(&self) {
+        self.releasing.clear();
+        if self.keep().is_some() {
+            self.inbox.forget_acknowledgeable();
+        }
+    }
+
     fn standing(&self) -> MutexGuard<'_, Standing> {
         self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-async fn run(shared: Arc<Shared>, mut lifecycle: Lifecycle, cancel: CancellationToken) {
+async fn run(shared: Arc<Shared>, mut lifecycle: Lifecycle, gate: Gate, cancel: CancellationToken) {
     let _over = Over(Arc::clone(&shared));
-    connect_and_serve(&shared, &mut lifecycle, &cancel).await;
+    connect_and_serve(&shared, &mut lifecycle, &gate, &cancel).await;
 }
 
 /// Tells who waits for messages that the session is over, also when its task panics.
@@ -237,6 +270,7 @@ impl Drop for Over {
 async fn connect_and_serve(
     shared: &Arc<Shared>,
     lifecycle: &mut Lifecycle,
+    gate: &Gate,
     cancel: &CancellationToken,
 ) {
     let mut held = Held::open(shared.config.filters_file.clone()).await;
@@ -250,6 +284,11 @@ async fn connect_and_serve(
     // The broker of the connection before, while its packet ids are still ours.
     let mut known = None;
     loop {
+        let pass = tokio::select! {
+            () = cancel.cancelled() => return,
+            pass = gate.admitted() => pass,
+        };
+        approach.admitted(pass.clone());
         let follows = known.as_ref() == Some(approach.endpoint());
         let client_id = lifecycle.client_id().to_owned();
         let left = Arc::new(Notify::new());
@@ -282,6 +321,11 @@ async fn connect_and_serve(
         };
         let opened = tokio::select! {
             () = cancel.cancelled() => return,
+            () = pass.over() => {
+                known = None;
+                shared.forget_session();
+                continue;
+            }
             opened = opening => opened,
         };
         let delay = match opened {
@@ -295,11 +339,16 @@ async fn connect_and_serve(
                 let upkeep = Upkeep {
                     approach: &mut approach,
                     status,
+                    pass: &pass,
                     left: &left,
                     leftovers: &mut leftovers,
                 };
                 let ending = serve(shared, connection, upkeep, cancel).await;
-                known = (!is_takeover(&ending)).then(|| broker.clone());
+                let stepped_down = matches!(ending, Ending::SteppedDown);
+                if stepped_down {
+                    shared.forget_session();
+                }
+                known = (!is_takeover(&ending) && !stepped_down).then(|| broker.clone());
                 approach.ended(&ending);
                 lifecycle.ended(&broker, &ending)
             }
@@ -320,6 +369,7 @@ async fn connect_and_serve(
 struct Upkeep<'a, 'b> {
     approach: &'a mut Approach,
     status: Option<&'a Status>,
+    pass: &'a Pass,
     /// Told when a message is left with the broker.
     left: &'a Notify,
     leftovers: &'a mut Leftovers<'b>,
@@ -335,6 +385,7 @@ async fn serve(
     let Upkeep {
         approach,
         status,
+        pass,
         left,
         leftovers,
     } = upkeep;
@@ -352,7 +403,14 @@ async fn serve(
         sleep_until(not_before).await;
     };
     tokio::select! {
-        ending = connection.ended() => ending,
+        // Who is in our place by right has ended it.
+        ending = connection.ended() => if pass.is_over() { Ending::SteppedDown } else { ending },
+        () = pass.over() => {
+            shared.state.set(SourceState::Down);
+            let _ = timeout(pass.left() / 2, shared.acks.handed_over()).await;
+            connection.step_down(pass, status.map(Status::offline)).await;
+            Ending::SteppedDown
+        }
         ending = subscribing::keep_subscribed(shared, &client, serves, leftovers) => {
             connection.abandon().await;
             ending

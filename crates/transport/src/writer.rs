@@ -11,12 +11,13 @@ mod live;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bridge_core::{Admitted, BoxFuture, Clock, Link, NotAdmitted, Outgoing, Sink};
+use bridge_core::{Admitted, BoxFuture, Clock, Link, NotAdmitted, Outgoing, Permit, Sink};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::approach::Approach;
 use crate::connection::{Connection, Ending, Purpose};
+use crate::gate::{Gate, Pass};
 use crate::lifecycle::Lifecycle;
 use crate::link::LinkState;
 use crate::stats::Counters;
@@ -60,6 +61,26 @@ struct Shared {
 impl Writer {
     /// Starts connecting. Must be called within a tokio runtime.
     pub fn start(config: SessionConfig, identity: WriterIdentity, clock: Arc<dyn Clock>) -> Self {
+        Self::begin(config, identity, clock, None)
+    }
+
+    /// Like [`Writer::start`], of an exclusive session: it is connected only while `permit` grants
+    /// it, whose instants are of the same clock.
+    pub fn start_with_permit(
+        config: SessionConfig,
+        identity: WriterIdentity,
+        clock: Arc<dyn Clock>,
+        permit: Arc<dyn Permit>,
+    ) -> Self {
+        Self::begin(config, identity, clock, Some(permit))
+    }
+
+    fn begin(
+        config: SessionConfig,
+        identity: WriterIdentity,
+        clock: Arc<dyn Clock>,
+        permit: Option<Arc<dyn Permit>>,
+    ) -> Self {
         let config = Arc::new(config);
         let counters = Arc::new(Counters::default());
         let client_id = match identity {
@@ -73,6 +94,7 @@ impl Writer {
             Arc::clone(&clock),
             Arc::clone(&counters),
         );
+        let gate = Gate::new(config.name.clone(), "writer", permit, Arc::clone(&clock));
         let shared = Arc::new(Shared {
             config,
             clock,
@@ -81,7 +103,7 @@ impl Writer {
             live: Arc::default(),
         });
         let task = SessionTask::spawn(shared.config.name.clone(), "writer", |cancel| {
-            run(Arc::clone(&shared), lifecycle, cancel)
+            run(Arc::clone(&shared), lifecycle, gate, cancel)
         });
         Self { shared, task }
     }
@@ -141,7 +163,7 @@ impl Drop for Over {
     }
 }
 
-async fn run(shared: Arc<Shared>, mut lifecycle: Lifecycle, cancel: CancellationToken) {
+async fn run(shared: Arc<Shared>, mut lifecycle: Lifecycle, gate: Gate, cancel: CancellationToken) {
     let _over = Over(Arc::clone(&shared));
     let mut approach = Approach::new(
         Arc::clone(&shared.config),
@@ -150,6 +172,11 @@ async fn run(shared: Arc<Shared>, mut lifecycle: Lifecycle, cancel: Cancellation
         Arc::clone(&shared.counters),
     );
     loop {
+        let pass = tokio::select! {
+            () = cancel.cancelled() => return,
+            pass = gate.admitted() => pass,
+        };
+        approach.admitted(pass.clone());
         let in_flight = Arc::new(InFlight::new(Arc::clone(&shared.clock)));
         let client_id = lifecycle.client_id().to_owned();
         let opening = Connection::open(
@@ -170,6 +197,7 @@ async fn run(shared: Arc<Shared>, mut lifecycle: Lifecycle, cancel: Cancellation
                         witness,
                         Arc::clone(&shared.counters),
                         Arc::clone(&shared.config),
+                        pass.clone(),
                     ),
                     lifecycle.status().map(Status::online),
                 )
@@ -177,6 +205,7 @@ async fn run(shared: Arc<Shared>, mut lifecycle: Lifecycle, cancel: Cancellation
         );
         let opened = tokio::select! {
             () = cancel.cancelled() => return,
+            () = pass.over() => continue,
             opened = opening => opened,
         };
         let delay = match opened {
@@ -184,16 +213,13 @@ async fn run(shared: Arc<Shared>, mut lifecycle: Lifecycle, cancel: Cancellation
                 approach.connected();
                 lifecycle.connected(approach.endpoint(), &connection.welcome);
                 let ending = {
-                    let status = lifecycle.status();
-                    serve(
-                        &shared,
-                        connection,
-                        &mut approach,
-                        &in_flight,
-                        status,
-                        &cancel,
-                    )
-                    .await
+                    let upkeep = Upkeep {
+                        approach: &mut approach,
+                        in_flight: &in_flight,
+                        status: lifecycle.status(),
+                        pass: &pass,
+                    };
+                    serve(&shared, connection, upkeep, &cancel).await
                 };
                 let broker = approach.endpoint().clone();
                 approach.ended(&ending);
@@ -212,15 +238,27 @@ async fn run(shared: Arc<Shared>, mut lifecycle: Lifecycle, cancel: Cancellation
     }
 }
 
+/// What a connection that stands is kept with.
+struct Upkeep<'a> {
+    approach: &'a mut Approach,
+    in_flight: &'a InFlight,
+    status: Option<&'a Status>,
+    pass: &'a Pass,
+}
+
 /// Watches over a connection until it ends.
 async fn serve(
     shared: &Shared,
     mut connection: Connection,
-    approach: &mut Approach,
-    in_flight: &InFlight,
-    status: Option<&Status>,
+    upkeep: Upkeep<'_>,
     cancel: &CancellationToken,
 ) -> Ending {
+    let Upkeep {
+        approach,
+        in_flight,
+        status,
+        pass,
+    } = upkeep;
     let live = shared.live();
     let patience = shared.config.answer_timeout;
     let (shortest, longest) = (Duration::from_millis(10), Duration::from_secs(5));
@@ -232,7 +270,15 @@ async fn serve(
         tokio::select! {
             ending = connection.ended() => {
                 drop(connection);
-                break ending;
+                // Who is in our place by right has ended it.
+                break if pass.is_over() { Ending::SteppedDown } else { ending };
+            }
+            () = pass.over() => {
+                // First of all nothing more is admitted.
+                shared.link.set(Link::Down);
+                last_answers(live.as_deref(), patience.min(pass.left() / 2)).await;
+                connection.step_down(pass, status.map(Status::offline)).await;
+                break Ending::SteppedDown;
             }
             _ = &mut due => {
                 // Who publishes is to wait for the next connection, not to ask again and again.

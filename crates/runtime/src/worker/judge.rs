@@ -30,8 +30,10 @@ impl Worker<'_> {
                 reason_string,
             } => (by, code, reason_string),
             Answer::Unanswered(how) => {
-                if how == Unanswered::MayHaveBeenSent {
+                if how != Unanswered::NeverSent {
                     self.lane.metrics.unanswered.inc();
+                }
+                if how == Unanswered::MayHaveBeenSent {
                     self.connection_ended_on(item, was_alone);
                 } else {
                     self.keep(item);

@@ -62,6 +62,8 @@ pub(crate) enum Fault {
     },
     #[error("the broker has read nothing for {after:?}")]
     Stalled { after: Duration },
+    #[error("the lease has ended: nothing may be written any more")]
+    Fenced,
     #[error("{0}")]
     Socket(io::Error),
 

@@ -13,12 +13,17 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Sleep, sleep};
 
 use super::Fault;
+use crate::gate::Pass;
 
 /// A connected socket whose writes have a deadline: TLS and WebSocket hold back what a peer does
 /// not read, so that who writes to them does not notice.
+///
+/// Here is the fence of an exclusive session: below everything that holds bytes back, so that
+/// nothing leaves the process that is not permitted at the moment of the system call (I18).
 #[derive(Debug)]
 pub(crate) struct Socket {
     io: Io,
+    pass: Pass,
     patience: Duration,
     stalled: Option<Pin<Box<Sleep>>>,
 }
@@ -30,15 +35,16 @@ enum Io {
 }
 
 impl Socket {
-    pub(super) const fn tcp(stream: TcpStream, patience: Duration) -> Self {
+    pub(super) const fn tcp(stream: TcpStream, patience: Duration, pass: Pass) -> Self {
         Self {
             io: Io::Tcp(stream),
+            pass,
             patience,
             stalled: None,
         }
     }
 
-    pub(super) async fn unix(path: &Path, patience: Duration) -> Result<Self, Fault> {
+    pub(super) async fn unix(path: &Path, patience: Duration, pass: Pass) -> Result<Self, Fault> {
         let stream = UnixStream::connect(path).await;
         let stream = stream.map_err(|source| Fault::Unix {
             path: path.to_owned(),
@@ -46,6 +52,7 @@ impl Socket {
         })?;
         Ok(Self {
             io: Io::Unix(stream),
+            pass,
             patience,
             stalled: None,
         })
@@ -64,6 +71,17 @@ impl Socket {
             Io::Tcp(stream) => Pin::new(stream),
             Io::Unix(stream) => Pin::new(stream),
         }
+    }
+
+    /// Refuses a write that is not permitted.
+    fn fence(&self) -> io::Result<()> {
+        if self.pass.may_write() {
+            return Ok(());
+        }
+        Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            Fault::Fenced,
+        ))
     }
 
     /// Lets a pending write wait as long as the patience lasts.
@@ -108,6 +126,7 @@ impl AsyncWrite for Socket {
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        this.fence()?;
         let written = this.io().poll_write(cx, buf);
         this.in_time(cx, written)
     }
@@ -118,6 +137,7 @@ impl AsyncWrite for Socket {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        this.fence()?;
         let written = this.io().poll_write_vectored(cx, bufs);
         this.in_time(cx, written)
     }
@@ -145,6 +165,15 @@ pub(crate) enum Held {
 }
 
 impl Held {
+    /// Closes the connection at once: what the operating system still holds of it is not sent.
+    pub(crate) fn cut(self) -> io::Result<()> {
+        match self {
+            Self::Tcp(socket) => TcpStream::from_std(socket.into())?.set_zero_linger(),
+            // Nothing is on its way there.
+            Self::Unix(socket) => UnixStream::from_std(socket.into()).map(drop),
+        }
+    }
+
     /// Waits until the peer has closed its side, which says that it has read everything.
     ///
     /// A socket that is closed while something in it is unread is reset, and a broker that is
@@ -176,7 +205,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await;
         let _peer = listener.accept().await.unwrap();
-        let mut socket = Socket::tcp(stream.unwrap(), Duration::from_millis(50));
+        let mut socket = Socket::tcp(stream.unwrap(), Duration::from_millis(50), Pass::default());
         let much = vec![0; 64 << 20];
         let error = socket.write_all(&much).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);

@@ -66,6 +66,7 @@ async fn dial(endpoint: &Endpoint) -> Result<Stream, DialError> {
         within: Duration::from_secs(10),
         write_timeout: Duration::from_secs(10),
         max_packet_size: 1 << 20,
+        pass: Pass::default(),
     };
     connect(endpoint, &keys, terms).await
 }
@@ -423,6 +424,7 @@ async fn one_that_accepts_and_says_nothing_is_given_up_in_time() {
             within: Duration::from_millis(100),
             write_timeout: Duration::from_secs(10),
             max_packet_size: 1 << 20,
+            pass: Pass::default(),
         };
         let error = connect(&endpoint, &keys, terms).await.unwrap_err();
         assert_says(&error.to_string(), "timed out after 100ms");

@@ -23,6 +23,7 @@ use tracing::warn;
 use super::in_flight::InFlight;
 use crate::connection::{Handler, Welcome};
 use crate::convert::{to_wire_properties, to_wire_qos};
+use crate::gate::Pass;
 use crate::guard::{Marker, Said, Witness};
 use crate::link::LinkState;
 use crate::packet::{self, GivenUp, Policies};
@@ -38,6 +39,7 @@ pub(super) struct Live {
     witness: Arc<Witness>,
     counters: Arc<Counters>,
     config: Arc<SessionConfig>,
+    pass: Pass,
     /// What the messages of this connection have given up, as far as the log has been told.
     announced: Mutex<GivenUp>,
     /// Known with the CONNACK.
@@ -67,12 +69,14 @@ impl Live {
         witness: Arc<Witness>,
         counters: Arc<Counters>,
         config: Arc<SessionConfig>,
+        pass: Pass,
     ) -> Self {
         Self {
             marker,
             witness,
             counters,
             config,
+            pass,
             announced: Mutex::default(),
             limits: OnceLock::new(),
             window: Arc::new(Semaphore::new(0)),
@@ -247,10 +251,12 @@ impl Live {
     fn answer(&self, number: u64, result: Result<PublishResult, PublishNoticeError>) -> Answer {
         let Some((by, (code, reason_string))) = self.heard(result) else {
             self.counters.unanswered.add(1);
-            return Answer::Unanswered(if self.witness.publishes_begun() >= number {
-                Unanswered::MayHaveBeenSent
-            } else {
+            return Answer::Unanswered(if self.witness.publishes_begun() < number {
                 Unanswered::NeverSent
+            } else if self.pass.is_over() {
+                Unanswered::SteppedDown
+            } else {
+                Unanswered::MayHaveBeenSent
             });
         };
         self.counters.answered.add(1);

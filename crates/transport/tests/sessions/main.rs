@@ -11,6 +11,7 @@
 
 mod common;
 mod crossing;
+mod exclusive;
 mod half_open;
 mod hostile;
 mod leftovers;

@@ -89,7 +89,9 @@ async fn closing_does_not_wait_for_ever_and_the_sum_is_right() {
     for answer in answers {
         match answer.await.unwrap() {
             Answer::Answered { .. } => answered += 1,
-            Answer::Unanswered(Unanswered::MayHaveBeenSent) => unknown += 1,
+            Answer::Unanswered(Unanswered::MayHaveBeenSent | Unanswered::SteppedDown) => {
+                unknown += 1
+            }
             Answer::Unanswered(Unanswered::NeverSent) => never += 1,
             failed @ Answer::Failed { .. } => panic!("no broker answers {failed:?}"),
         }
@@ -177,7 +179,9 @@ async fn acknowledged_and_unknown_and_never_sent_add_up_when_a_full_window_is_cl
     for answer in answers {
         match within("told", answer).await.unwrap() {
             Answer::Answered { .. } => answered += 1,
-            Answer::Unanswered(Unanswered::MayHaveBeenSent) => unknown += 1,
+            Answer::Unanswered(Unanswered::MayHaveBeenSent | Unanswered::SteppedDown) => {
+                unknown += 1
+            }
             Answer::Unanswered(Unanswered::NeverSent) => never += 1,
             failed @ Answer::Failed { .. } => panic!("no broker answers {failed:?}"),
         }

@@ -1,0 +1,338 @@
+//! An exclusive session is connected only while it is permitted, and writes nothing behind the
+//! fence (I18).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bridge_core::{
+    Answer, Clock, Link, ManualClock, NotAdmitted, Permit, QoS, Sink, Source, SourceState,
+    SystemClock, Timestamp, Unanswered,
+};
+use bridge_testkit::{
+    AckKind, Behaviour, ConnAck, Packet, Publish, Reply, ScriptedBroker, ScriptedPermit, wait_until,
+};
+use bridge_transport::{Reader, Writer, WriterIdentity};
+
+use crate::common::{
+    DEADLINE, admit, code, config, message, next, publish, subscription, up, within,
+};
+use crate::logs::Lines;
+
+const LONG: Duration = Duration::from_secs(3600);
+const GRACE: Duration = Duration::from_secs(5);
+
+struct Stage {
+    broker: ScriptedBroker,
+    permit: Arc<ScriptedPermit>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Stage {
+    async fn new(behaviour: Behaviour) -> Self {
+        Self {
+            broker: ScriptedBroker::behaving(behaviour).await,
+            permit: Arc::default(),
+            clock: Arc::new(SystemClock::new()),
+        }
+    }
+
+    fn writer(&self) -> Writer {
+        Writer::start_with_permit(
+            config(self.broker.port(), "w"),
+            WriterIdentity::ClientId,
+            self.clock.clone(),
+            self.permit.clone(),
+        )
+    }
+
+    fn reader(&self) -> Reader {
+        Reader::start_with_permit(
+            config(self.broker.port(), "r"),
+            vec![subscription("t", QoS::ExactlyOnce)],
+            self.clock.clone(),
+            self.permit.clone(),
+        )
+    }
+
+    /// For a long time.
+    fn grant(&self, token: u64) {
+        self.permit.grant(token, LONG, GRACE);
+    }
+
+    /// It has come to its end, and there is time for a goodbye.
+    fn let_lapse(&self, token: u64) {
+        self.permit.grant(token, self.clock.monotonic(), GRACE);
+    }
+
+    /// How many connections said goodbye.
+    fn goodbyes(&self) -> usize {
+        let packets = self.broker.packets();
+        let goodbyes = packets
+            .iter()
+            .filter(|(_, packet)| matches!(packet, Packet::Disconnect(_)));
+        goodbyes.count()
+    }
+
+    async fn no_connection_is_open(&self) {
+        wait_until("the connection is closed", DEADLINE, || {
+            self.broker.open_connections() == 0
+        })
+        .await;
+    }
+
+    fn acks(&self) -> Vec<(usize, AckKind, u16)> {
+        let packets = self.broker.packets().into_iter();
+        packets
+            .filter_map(|(connection, packet)| match packet {
+                Packet::Ack(ack) => Some((connection, ack.kind, ack.id)),
+                _ => None,
+            })
+            .collect()
+    }
+}
+
+/// A clock that stands still: a process that is stopped notices nothing, and then all at once.
+fn stopped(stage: &mut Stage) -> Arc<ManualClock> {
+    let clock = Arc::new(ManualClock::new(Timestamp::from_millis(0)));
+    stage.clock = clock.clone();
+    clock
+}
+
+async fn down(writer: &Writer) {
+    within("the link goes down", async {
+        let mut link = writer.link();
+        while link != Link::Down {
+            link = writer.changed(link).await;
+        }
+    })
+    .await;
+}
+
+async fn state(reader: &Reader, wanted: SourceState) {
+    within("the state is reached", async {
+        let mut state = reader.state();
+        while state != wanted {
+            state = reader.state_changed(state).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn i18_it_connects_when_it_is_permitted_and_not_before() {
+    let lines = Lines::listen();
+    let stage = Stage::new(Behaviour::new()).await;
+    let (reader, writer) = (stage.reader(), stage.writer());
+    wait_until("both wait", DEADLINE, || {
+        let told = lines.names();
+        told.iter()
+            .filter(|name| *name == "session_standby")
+            .count()
+            == 2
+    })
+    .await;
+    // What is none is not waited for: half a second is as good as for ever.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(stage.broker.connections(), 0);
+    assert!(matches!(
+        writer
+            .publish(message("t", "early", QoS::AtLeastOnce))
+            .await,
+        Err(NotAdmitted::LinkDown)
+    ));
+    stage.grant(1);
+    up(&writer, 0).await;
+    state(&reader, SourceState::Subscribed).await;
+    assert_eq!(stage.broker.connections(), 2);
+    reader.close().await;
+    writer.close().await;
+}
+
+#[tokio::test]
+async fn i18_it_steps_down_with_last_answers_and_a_goodbye_and_comes_back_in_the_same_process() {
+    let lines = Lines::listen();
+    let stage = Stage::new(Behaviour::new()).await;
+    stage.grant(1);
+    let (reader, writer) = (stage.reader(), stage.writer());
+    let epoch = up(&writer, 0).await;
+    state(&reader, SourceState::Subscribed).await;
+    let under_way = admit(&writer, message("t", "last", QoS::AtLeastOnce)).await;
+    stage.let_lapse(1);
+    assert!(code(&within("its answer comes", under_way).await).get() < 0x80);
+    down(&writer).await;
+    state(&reader, SourceState::Down).await;
+    stage.no_connection_is_open().await;
+    assert_eq!(stage.goodbyes(), 2);
+    assert!(
+        stage.permit.now().may_write(1, stage.clock.monotonic()),
+        "all of it before the fence"
+    );
+    assert_eq!(stage.broker.connections(), 2, "and nobody tries again");
+
+    stage.grant(2);
+    up(&writer, epoch).await;
+    state(&reader, SourceState::Subscribed).await;
+    publish(&writer, message("t", "again", QoS::AtLeastOnce)).await;
+    let told = lines.names();
+    for event in [
+        "session_stepped_down",
+        "session_standby",
+        "session_admitted",
+    ] {
+        let count = told.iter().filter(|name| *name == event).count();
+        assert!(count >= 2, "{event}: {told:?}");
+    }
+    assert!(!told.contains(&"session_connection_lost".to_owned()));
+    reader.close().await;
+    writer.close().await;
+}
+
+#[tokio::test]
+async fn i18_what_is_not_answered_when_it_steps_down_is_no_fault_of_the_message() {
+    let stage = Stage::new(Behaviour::new().reply(|_| Reply::Silence)).await;
+    stage.grant(1);
+    let writer = stage.writer();
+    up(&writer, 0).await;
+    let under_way = admit(&writer, message("t", "1", QoS::AtLeastOnce)).await;
+    wait_until("it is sent", DEADLINE, || stage.broker.publish_count() == 1).await;
+    let now = stage.clock.monotonic();
+    stage.permit.grant(1, now, Duration::from_secs(1));
+    let answer = within("it is told", under_way).await;
+    assert_eq!(answer, Answer::Unanswered(Unanswered::SteppedDown));
+    writer.close().await;
+}
+
+#[tokio::test]
+async fn i18_without_time_for_a_goodbye_the_connection_is_cut() {
+    let stage = Stage::new(Behaviour::new()).await;
+    stage.grant(1);
+    let (reader, writer) = (stage.reader(), stage.writer());
+    up(&writer, 0).await;
+    state(&reader, SourceState::Subscribed).await;
+    stage.permit.withhold();
+    down(&writer).await;
+    state(&reader, SourceState::Down).await;
+    stage.no_connection_is_open().await;
+    assert_eq!(stage.goodbyes(), 0);
+    reader.close().await;
+    writer.close().await;
+}
+
+#[tokio::test]
+async fn i18_a_connection_belongs_to_one_token() {
+    let stage = Stage::new(Behaviour::new()).await;
+    stage.grant(1);
+    let writer = stage.writer();
+    let epoch = up(&writer, 0).await;
+    stage.grant(2);
+    up(&writer, epoch).await;
+    assert_eq!((stage.broker.connections(), stage.goodbyes()), (2, 0));
+    writer.close().await;
+}
+
+/// The permit lapses while the process is stopped: nothing in it has noticed when it goes on.
+#[tokio::test]
+async fn i18_behind_the_fence_nothing_is_published() {
+    let mut stage = Stage::new(Behaviour::new()).await;
+    let clock = stopped(&mut stage);
+    stage.grant(1);
+    let writer = stage.writer();
+    up(&writer, 0).await;
+    publish(&writer, message("t", "before", QoS::AtLeastOnce)).await;
+    clock.advance(LONG + GRACE);
+    let late = admit(&writer, message("t", "behind", QoS::AtLeastOnce)).await;
+    let answer = within("it is told", late).await;
+    assert_eq!(answer, Answer::Unanswered(Unanswered::NeverSent));
+    down(&writer).await;
+    stage.no_connection_is_open().await;
+    assert_eq!((stage.broker.publish_count(), stage.goodbyes()), (1, 0));
+    assert_eq!(stage.broker.connections(), 1);
+    writer.close().await;
+    assert_eq!(stage.broker.connections(), 1);
+}
+
+#[tokio::test]
+async fn i18_behind_the_fence_nothing_is_acknowledged() {
+    let messages = [1, 2].map(|id| Publish::new("t", id.to_string()).id(id));
+    let mut stage = Stage::new(Behaviour::new().after_subscribe(messages)).await;
+    let clock = stopped(&mut stage);
+    stage.grant(1);
+    let reader = stage.reader();
+    let (first, second) = (next(&reader).await, next(&reader).await);
+    first.acknowledge.settled();
+    wait_until("the first is acknowledged", DEADLINE, || {
+        stage.acks().len() == 1
+    })
+    .await;
+    clock.advance(LONG + GRACE);
+    second.acknowledge.settled();
+    state(&reader, SourceState::Down).await;
+    stage.no_connection_is_open().await;
+    assert_eq!(stage.acks(), [(0, AckKind::PubAck, 1)]);
+    assert_eq!((stage.broker.connections(), stage.goodbyes()), (1, 0));
+    reader.close().await;
+}
+
+/// A stop in order is no leave to write.
+#[tokio::test]
+async fn i18_behind_the_fence_there_is_no_goodbye_either() {
+    let mut stage = Stage::new(Behaviour::new()).await;
+    let clock = stopped(&mut stage);
+    stage.grant(1);
+    let (reader, writer) = (stage.reader(), stage.writer());
+    up(&writer, 0).await;
+    state(&reader, SourceState::Subscribed).await;
+    clock.advance(LONG + GRACE);
+    within("both are closed", async {
+        reader.close().await;
+        writer.close().await;
+    })
+    .await;
+    stage.no_connection_is_open().await;
+    assert_eq!(stage.goodbyes(), 0);
+}
+
+/// Someone else had the session meanwhile, and the broker gave the packet id to another message.
+#[tokio::test]
+async fn what_was_known_of_the_session_before_it_stepped_down_is_not_taken_for_true() {
+    let behaviour = Behaviour::new().connacks(|connection| ConnAck::with_session(connection > 0));
+    let broker = ScriptedBroker::start(move |mut connection| {
+        let behaviour = behaviour.clone();
+        async move {
+            let number = connection.number();
+            connection.expect_connect().await;
+            let connack = ConnAck::with_session(number > 0);
+            connection.send_packet(&Packet::ConnAck(connack)).await;
+            let subscribe = connection.expect_subscribe().await;
+            connection.suback(subscribe.id, &[2]).await;
+            let mut message = Publish::new("t", number.to_string()).qos(2).id(5);
+            message.dup = number > 0;
+            connection.publish(message).await;
+            assert_eq!(connection.expect_ack(AckKind::PubRec).await.id, 5);
+            connection.behave(&behaviour).await;
+        }
+    })
+    .await;
+    let stage = Stage {
+        broker,
+        permit: Arc::default(),
+        clock: Arc::new(SystemClock::new()),
+    };
+    stage.grant(1);
+    let reader = stage.reader();
+    for number in ["0", "1"] {
+        let delivery = next(&reader).await;
+        assert_eq!(delivery.message.payload, number);
+        delivery.acknowledge.settled();
+        let acknowledged = if number == "0" { 1 } else { 2 };
+        wait_until("it is acknowledged", DEADLINE, || {
+            stage.acks().len() == acknowledged
+        })
+        .await;
+        stage.let_lapse(1);
+        state(&reader, SourceState::Down).await;
+        stage.no_connection_is_open().await;
+        stage.grant(2);
+    }
+    reader.close().await;
+}
