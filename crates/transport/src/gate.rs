@@ -121,7 +121,10 @@ impl Pass {
                 Permission::Withheld => Duration::ZERO,
             };
             tokio::select! {
-                _ = held.permit.changed(seen) => {}
+                // Where nobody changes it any more, time alone is to be waited for.
+                _ = held.permit.changed(seen) => if held.permit.now() == seen {
+                    sleep(lasts).await;
+                },
                 () = sleep(lasts) => {}
             }
         }

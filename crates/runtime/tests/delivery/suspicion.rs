@@ -287,3 +287,32 @@ async fn i08_no_message_goes_before_one_under_suspicion_of_the_same_topic_at_the
     assert_eq!(fixture.sink().accepted(), (0..30).collect::<Vec<_>>());
     fixture.ledger_balances(0).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i06_a_session_that_steps_down_says_nothing_about_the_message_it_left_unanswered() {
+    let fixture = Setup::new(DeliveryMode::StoreAndForward).start();
+    fixture.source.arrive_many(10, "good");
+    fixture.source.arrive("bad");
+    fixture.source.arrive_many(100, "good");
+    fixture.acknowledges(111).await;
+    let mut left = 8;
+    fixture.sink().policy(move |message| {
+        if message.topic.as_str() == "bad" && left > 0 {
+            left -= 1;
+            Reply::StepDown
+        } else {
+            Reply::Accept
+        }
+    });
+    reconnecting_until(&fixture, "all is delivered", || {
+        fixture.waiting(0) == (0, 0, 0)
+    })
+    .await;
+    let accepted = fixture.sink().accepted();
+    assert!(
+        accepted.is_sorted(),
+        "nothing goes before its turn: {accepted:?}"
+    );
+    assert_eq!(fixture.sink().connections(), 9);
+    fixture.ledger_balances(0).await;
+}

@@ -1,15 +1,19 @@
 //! Every way to a broker, and what is said where there is none.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use bridge_core::{Name, SystemClock};
 use bridge_testkit::{
-    Authority, HttpProxy, Identity, Mosquitto, ScriptedBroker, TlsFront, WebSocketFront,
+    Authority, HttpProxy, Identity, Mosquitto, ScriptedBroker, ScriptedPermit, TlsFront,
+    WebSocketFront, wait_until,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::*;
+use crate::gate::Gate;
 use crate::keys::{Origin, Ring};
 use crate::{Address, ClientCertificate, Password, Secret, Tls, TlsVersion, Trust, WebSocket};
 
@@ -58,6 +62,10 @@ fn proving(authority: &Authority, client: &Identity) -> Tls {
 }
 
 async fn dial(endpoint: &Endpoint) -> Result<Stream, DialError> {
+    dial_with(Pass::default(), endpoint).await
+}
+
+async fn dial_with(pass: Pass, endpoint: &Endpoint) -> Result<Stream, DialError> {
     let keys = Ring::new(Origin::new(endpoint, None))
         .take(|_| ())
         .await
@@ -66,7 +74,7 @@ async fn dial(endpoint: &Endpoint) -> Result<Stream, DialError> {
         within: Duration::from_secs(10),
         write_timeout: Duration::from_secs(10),
         max_packet_size: 1 << 20,
-        pass: Pass::default(),
+        pass,
     };
     connect(endpoint, &keys, terms).await
 }
@@ -98,6 +106,64 @@ async fn no_way(endpoint: &Endpoint) -> String {
 
 fn assert_says(said: &str, words: &str) {
     assert!(said.contains(words), "{said:?} does not say {words:?}");
+}
+
+// === the fence ===
+
+#[tokio::test]
+async fn i18_the_fence_is_below_tls_and_websocket() {
+    let authority = Authority::new();
+    let broker = ScriptedBroker::accepting().await;
+    let in_tls = TlsFront::start(authority.server(), broker.port()).await;
+    let in_both = WebSocketFront::builder().start(broker.port()).await;
+    let in_both_tls = TlsFront::start(authority.server(), in_both.port()).await;
+    for endpoint in [
+        at("127.0.0.1", broker.port()),
+        tls("127.0.0.1", in_tls.port(), trusting(&authority)),
+        websocket(in_both.port(), "/mqtt"),
+        Endpoint {
+            tls: Some(trusting(&authority)),
+            ..websocket(in_both_tls.port(), "/mqtt")
+        },
+    ] {
+        let permit = Arc::<ScriptedPermit>::default();
+        permit.grant(1, Duration::MAX, Duration::ZERO);
+        let session = Name::parse("s").unwrap();
+        let gate = Gate::new(
+            session,
+            "w",
+            Some(permit.clone()),
+            Arc::new(SystemClock::new()),
+        );
+        let pass = gate.admitted().await;
+        let mut stream = dial_with(pass.clone(), &endpoint).await.unwrap();
+        stream.write_all(CONNECT).await.unwrap();
+        stream.flush().await.unwrap();
+        assert_eq!(stream.read_u8().await.unwrap(), 0x20, "{endpoint}");
+        permit.withhold();
+        let written = async {
+            stream.write_all(b"\xc0\x00").await?;
+            stream.flush().await
+        };
+        let error = written.await.unwrap_err();
+        assert_eq!(
+            error.kind(),
+            std::io::ErrorKind::PermissionDenied,
+            "{endpoint}"
+        );
+        drop(stream);
+        let refused = dial_with(pass, &endpoint).await;
+        assert!(
+            endpoint.tls.is_none() && endpoint.websocket.is_none() || refused.is_err(),
+            "{endpoint}: no handshake either"
+        );
+    }
+    wait_until("all are closed", Duration::from_secs(10), || {
+        broker.open_connections() == 0
+    })
+    .await;
+    let packets = broker.packets();
+    assert_eq!(packets.len(), 4, "one CONNECT each: {packets:?}");
 }
 
 // === TLS ===

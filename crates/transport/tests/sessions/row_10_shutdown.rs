@@ -90,7 +90,7 @@ async fn closing_does_not_wait_for_ever_and_the_sum_is_right() {
         match answer.await.unwrap() {
             Answer::Answered { .. } => answered += 1,
             Answer::Unanswered(Unanswered::MayHaveBeenSent | Unanswered::SteppedDown) => {
-                unknown += 1
+                unknown += 1;
             }
             Answer::Unanswered(Unanswered::NeverSent) => never += 1,
             failed @ Answer::Failed { .. } => panic!("no broker answers {failed:?}"),
@@ -180,7 +180,7 @@ async fn acknowledged_and_unknown_and_never_sent_add_up_when_a_full_window_is_cl
         match within("told", answer).await.unwrap() {
             Answer::Answered { .. } => answered += 1,
             Answer::Unanswered(Unanswered::MayHaveBeenSent | Unanswered::SteppedDown) => {
-                unknown += 1
+                unknown += 1;
             }
             Answer::Unanswered(Unanswered::NeverSent) => never += 1,
             failed @ Answer::Failed { .. } => panic!("no broker answers {failed:?}"),
