@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::config::{Config, Machine, Paint, Report, json_schema};
 use crate::explain::Explanation;
+use crate::health::{self, HealthArgs};
 use crate::identities;
 use crate::logging::{self, LogFilter, LogFormat};
 use crate::offline::{self, DeadLettersCommand, JournalCommand, QueueCommand};
@@ -62,6 +63,8 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Ask a bridge that runs whether it is ready, for a container's health check; exit 1 when not
+    Health(HealthArgs),
     /// Look into the journal of a data folder, whether or not a bridge runs in it
     #[command(subcommand)]
     Journal(JournalCommand),
@@ -99,7 +102,7 @@ struct Log {
     log: LogFilter,
 }
 
-const DEFAULT_CONFIG: &str = "/etc/bridge/bridge.yaml";
+pub(crate) const DEFAULT_CONFIG: &str = "/etc/bridge/bridge.yaml";
 
 /// The file, as an argument or as an option.
 #[derive(Debug, Args)]
@@ -139,6 +142,7 @@ pub(crate) fn main() -> ExitCode {
             session,
             json,
         } => explain(&topic, &config, session.as_ref(), json),
+        Command::Health(args) => health::run(&args),
         Command::Journal(command) => offline::journal(command),
         Command::Queue(command) => offline::queue(command),
         Command::DeadLetters(command) => offline::dead_letters(command),

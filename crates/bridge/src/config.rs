@@ -67,6 +67,37 @@ pub(crate) struct JournalOptions {
     pub(crate) segment_size: u64,
 }
 
+/// Where the monitor of the file at `path` listens, whatever else is wrong with the file: a bridge
+/// that runs goes on with the configuration that it has read.
+pub(crate) fn monitor(path: &Path, host: &dyn Host) -> Result<Option<SocketAddr>, ConfigErrors> {
+    let mut source = source::Source::read(path).map_err(|unusable| {
+        let source::Unusable {
+            source,
+            at,
+            problem,
+        } = *unusable;
+        ConfigErrors(Report::single(source, &(at..at), problem))
+    })?;
+    match yaml::parse(&source) {
+        Ok(root) => {
+            for range in secrets::ranges(&root) {
+                source.hide(range);
+            }
+            check::monitor_alone(&root, &source, host)
+                .map_err(|problems| ConfigErrors(Report::new(source, problems)))
+        }
+        Err((span, problem)) => {
+            let report = Report::single(source.masking_words(), &span, problem);
+            Err(ConfigErrors(report))
+        }
+    }
+}
+
+/// A duration with its unit, as the file has them.
+pub(crate) fn duration(text: &str) -> Option<Duration> {
+    quantity::duration(text).ok()
+}
+
 impl Config {
     /// Reads and checks the file at `path`.
     pub(crate) fn load(path: &Path, host: &dyn Host) -> Result<(Self, Vec<Warning>), ConfigErrors> {

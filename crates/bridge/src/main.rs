@@ -5,6 +5,7 @@ mod config;
 #[cfg(feature = "demo")]
 mod demo;
 mod explain;
+mod health;
 mod identities;
 mod logging;
 mod monitor;

@@ -66,10 +66,7 @@ fn whole(reader: &mut Reader<'_>, root: &Map<'_>, folder: &Path) -> Option<Confi
     let segment_size = reader
         .section_or_default(root, &fields::JOURNAL)
         .and_then(|journal| reader.size(&journal, &fields::SEGMENT_SIZE));
-    let monitor = reader
-        .section(root, &fields::MONITOR)
-        .and_then(|section| reader.text(&section, &fields::LISTEN))
-        .and_then(|listen| address(reader, &listen));
+    let monitor = monitor(reader, root);
     let drain_timeout = reader.duration(root, &fields::DRAIN_TIMEOUT);
 
     let session_maps = reader.named(root, &fields::SESSIONS);
@@ -138,6 +135,32 @@ fn whole(reader: &mut Reader<'_>, root: &Map<'_>, folder: &Path) -> Option<Confi
         monitor,
         drain_timeout: drain_timeout?.value,
     })
+}
+
+/// Where the monitor listens, and nothing else of the file; what is wrong with that, if anything.
+pub(super) fn monitor_alone(
+    root: &Node,
+    source: &Source,
+    host: &dyn Host,
+) -> Result<Option<SocketAddr>, Vec<Diagnostic>> {
+    let mut reader = Reader::new(source, host);
+    let address = reader
+        .root(root, &fields::ROOT)
+        .and_then(|root| monitor(&mut reader, &root));
+    let mut problems = reader.into_problems();
+    problems.retain(|problem| problem.path.starts_with(fields::MONITOR.name));
+    if address.is_none() && !problems.is_empty() {
+        Err(problems)
+    } else {
+        Ok(address)
+    }
+}
+
+fn monitor(reader: &mut Reader<'_>, root: &Map<'_>) -> Option<SocketAddr> {
+    reader
+        .section(root, &fields::MONITOR)
+        .and_then(|section| reader.text(&section, &fields::LISTEN))
+        .and_then(|listen| address(reader, &listen))
 }
 
 fn report_loops(reader: &mut Reader<'_>, sessions: &[session::Checked], routes: &[route::Checked]) {

@@ -14,6 +14,7 @@ mod crossing;
 mod fan_out;
 mod field;
 mod full;
+mod health;
 mod judged;
 mod mapping;
 mod monitor;
