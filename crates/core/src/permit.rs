@@ -51,7 +51,8 @@ impl Permission {
 /// Promises of an implementation:
 /// - While [`Permit::now`] grants and the fence has not passed, no other instance is granted
 ///   the same.
-/// - A permission is never taken back before its `until` but by whoever stops this instance.
+/// - A permission is taken back before its `until` only by whoever stops this instance, and where
+///   what has given it says that another has it all the same: then at once.
 pub trait Permit: Send + Sync + fmt::Debug {
     /// What holds now. Cheap: it is asked before every write.
     fn now(&self) -> Permission;

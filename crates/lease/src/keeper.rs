@@ -1,0 +1,286 @@
+//! Keeps a lease: the task around the decisions of `tenure`.
+
+mod log;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bridge_core::{BoxFuture, Clock, Name, Permission, Permit};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
+
+use self::log::Log;
+use crate::store::{AcquireError, Claim, Holder, LeaseStore, StoreFailure, TenureError, Token};
+use crate::tenure::{Outcome, Request, Tenure};
+use crate::{LeaseSettings, Owner};
+
+/// What an instance is with regard to its lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Role {
+    /// It holds the lease: its exclusive sessions may be connected.
+    Active {
+        /// The number of its tenure.
+        token: Token,
+    },
+    /// It waits for the lease.
+    Standby {
+        /// Who has it, as far as is known.
+        holder: Option<Holder>,
+    },
+}
+
+/// What a keeper has counted since it was started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LeaseStats {
+    /// How often the lease was acquired.
+    pub acquired: u64,
+    /// How often it was lost: not renewed in time, or taken by another. A release is no loss.
+    pub lost: u64,
+    /// Renewals that failed, for whatever reason.
+    pub renew_failures: u64,
+    /// Requests that the store did not answer, or answered with an error of its own.
+    pub store_errors: u64,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Face {
+    permission: Permission,
+    role: Role,
+    stats: LeaseStats,
+}
+
+/// Acquires a lease as soon as it can be had, renews it in time, and says what that permits.
+///
+/// The task that does it ends with [`Keeper::release`], or when the keeper is dropped; after a drop
+/// the lease stays held until its end.
+#[derive(Debug)]
+pub struct Keeper {
+    face: watch::Receiver<Face>,
+    stop: CancellationToken,
+    task: AbortHandle,
+}
+
+impl Keeper {
+    /// Begins to keep the lease `name` for `owner`; the sessions that ask have to use the same clock.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn start(
+        store: Arc<dyn LeaseStore>,
+        name: Name,
+        owner: Owner,
+        settings: LeaseSettings,
+        clock: Arc<dyn Clock>,
+    ) -> Arc<Self> {
+        let tenure = Tenure::new(settings, clock.monotonic());
+        let (face, watched) = watch::channel(face_of(&tenure));
+        let stop = CancellationToken::new();
+        let keeping = Keeping {
+            log: Log::new(&name, &owner),
+            claim: Claim {
+                name,
+                owner,
+                ttl: settings.lease_ttl(),
+            },
+            store,
+            settings,
+            clock,
+            tenure,
+            face,
+            stop: stop.clone(),
+        };
+        let task = tokio::spawn(keeping.run()).abort_handle();
+        Arc::new(Self {
+            face: watched,
+            stop,
+            task,
+        })
+    }
+
+    /// What this instance is now.
+    pub fn role(&self) -> Role {
+        let role = self.face.borrow().role.clone();
+        // Its task has ended by a panic: what it said last holds for as long as the permission, and
+        // nobody renews it.
+        if self.task.is_finished() {
+            return Role::Standby { holder: None };
+        }
+        role
+    }
+
+    /// What has been counted.
+    pub fn stats(&self) -> LeaseStats {
+        self.face.borrow().stats
+    }
+
+    /// Gives the lease back, so that another instance can be active at once; this one never is
+    /// again. To be called when the exclusive sessions have closed.
+    ///
+    /// Ends when the store has been told, or could not be within `step_down_grace`: then the lease
+    /// ends by itself.
+    pub async fn release(&self) {
+        self.stop.cancel();
+        let mut face = self.face.clone();
+        // The task has ended when nobody writes any more.
+        while face.changed().await.is_ok() {}
+    }
+}
+
+impl Permit for Keeper {
+    fn now(&self) -> Permission {
+        self.face.borrow().permission
+    }
+
+    fn changed(&self, seen: Permission) -> BoxFuture<'_, Permission> {
+        let mut face = self.face.clone();
+        Box::pin(async move {
+            let changed = face.wait_for(|face| face.permission != seen).await;
+            match changed.map(|face| face.permission) {
+                Ok(permission) => permission,
+                // Nobody keeps the lease any more: what was granted last ends by itself.
+                Err(_) if seen != Permission::Withheld => Permission::Withheld,
+                Err(_) => std::future::pending().await,
+            }
+        })
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn face_of(tenure: &Tenure) -> Face {
+    Face {
+        permission: tenure.permission(),
+        role: tenure.role(),
+        stats: tenure.stats(),
+    }
+}
+
+/// The task's own.
+struct Keeping {
+    store: Arc<dyn LeaseStore>,
+    claim: Claim,
+    settings: LeaseSettings,
+    clock: Arc<dyn Clock>,
+    tenure: Tenure,
+    face: watch::Sender<Face>,
+    stop: CancellationToken,
+    log: Log,
+}
+
+impl Keeping {
+    async fn run(mut self) {
+        while !self.stop.is_cancelled() {
+            let order = self.tenure.next(self.clock.monotonic());
+            self.publish();
+            match order {
+                Some(order) => self.ask(order.request, order.timeout).await,
+                None => self.pause().await,
+            }
+        }
+        self.give_back().await;
+    }
+
+    /// Asks the store, and lets time take effect while it is silent.
+    async fn ask(&mut self, request: Request, timeout: Duration) {
+        let (store, claim) = (Arc::clone(&self.store), self.claim.clone());
+        let mut answer = Box::pin(ask(store, claim, request, timeout));
+        let outcome = loop {
+            tokio::select! {
+                outcome = &mut answer => break outcome,
+                () = self.stop.cancelled() => {
+                    // What comes now is still given back; what comes later ends by itself.
+                    match tokio::time::timeout(self.settings.step_down_grace(), answer).await {
+                        Ok(outcome) => break outcome,
+                        Err(_) => return,
+                    }
+                }
+                () = sleep_until(&*self.clock, self.tenure.wake_at()) => {}
+            }
+            self.tenure.advance(self.clock.monotonic());
+            self.publish();
+        };
+        self.log.outcome(&outcome);
+        let now = self.clock.monotonic();
+        self.tenure.answered(outcome, now, spread());
+        self.publish();
+    }
+
+    async fn pause(&self) {
+        tokio::select! {
+            () = self.stop.cancelled() => {}
+            () = sleep_until(&*self.clock, self.tenure.wake_at()) => {}
+        }
+    }
+
+    fn publish(&mut self) {
+        let face = face_of(&self.tenure);
+        self.log.role(&face.role, self.tenure.is_stepping_down());
+        self.face.send_if_modified(|current| {
+            let modified = *current != face;
+            *current = face;
+            modified
+        });
+    }
+
+    async fn give_back(mut self) {
+        let token = self.tenure.token();
+        self.tenure.end();
+        // Before the store is told: from then on another may be active.
+        self.face.send_modify(|face| *face = face_of(&self.tenure));
+        let Some(token) = token else {
+            return;
+        };
+        let patience = self.settings.step_down_grace();
+        let released = tokio::time::timeout(patience, self.store.release(&self.claim, token)).await;
+        let released = released.unwrap_or_else(|_| Err(timed_out(&*self.store, patience).into()));
+        self.log.released(&released, self.settings.lease_ttl());
+    }
+}
+
+async fn ask(
+    store: Arc<dyn LeaseStore>,
+    claim: Claim,
+    request: Request,
+    timeout: Duration,
+) -> Outcome {
+    let late = || timed_out(&*store, timeout);
+    match request {
+        Request::Acquire => {
+            let result = tokio::time::timeout(timeout, store.acquire(&claim)).await;
+            Outcome::Acquired(result.unwrap_or_else(|_| Err(AcquireError::Store(late()))))
+        }
+        Request::Renew(token) => {
+            let result = tokio::time::timeout(timeout, store.renew(&claim, token)).await;
+            Outcome::Renewed(result.unwrap_or_else(|_| Err(TenureError::Store(late()))))
+        }
+    }
+}
+
+fn timed_out(store: &dyn LeaseStore, after: Duration) -> StoreFailure {
+    StoreFailure::TimedOut {
+        store: store.to_string(),
+        after,
+    }
+}
+
+/// Sleeps until the clock says so, and looks at it now and then: the runtime's timers stand still
+/// while the machine sleeps, this clock does not.
+async fn sleep_until(clock: &dyn Clock, wake_at: Duration) {
+    const GLANCE: Duration = Duration::from_secs(1);
+    loop {
+        let left = wake_at.saturating_sub(clock.monotonic());
+        if left.is_zero() {
+            return;
+        }
+        tokio::time::sleep(left.min(GLANCE)).await;
+    }
+}
+
+fn spread() -> f64 {
+    rand::random_range(0.9..1.1)
+}

@@ -1,0 +1,181 @@
+//! One connection to the database, ready for requests.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, Config, Connection, NoTls, Socket, tls::TlsStream};
+use tracing::debug;
+
+use super::settings::{DatabasePassword, PostgresSettings, cause};
+use super::statements;
+use super::tls;
+use crate::store::StoreFailure;
+
+/// A connection; closed on drop, with whatever was in flight on it.
+#[derive(Debug)]
+pub(super) struct Session {
+    client: Client,
+    driver: JoinHandle<()>,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+impl Session {
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Whether it can still be used, as far as is known.
+    pub(super) fn is_open(&self) -> bool {
+        !self.client.is_closed()
+    }
+
+    /// Connects, and makes the table where it is missing. No statement may take longer than `limit`.
+    pub(super) async fn open(
+        settings: &PostgresSettings,
+        limit: Duration,
+    ) -> Result<Self, StoreFailure> {
+        let store = settings.to_string();
+        let (config, tls) = keys(settings, &store, limit).await?;
+        let failed = |error: tokio_postgres::Error| failure(&store, &error);
+        let session = match tls {
+            None => drive(config.connect(NoTls).await.map_err(failed)?),
+            Some(tls) => drive(config.connect(tls).await.map_err(failed)?),
+        };
+        let prepare = format!(
+            "SET statement_timeout = {}; {}",
+            limit.as_millis(),
+            statements::PREPARE_SESSION
+        );
+        session
+            .client
+            .batch_execute(&prepare)
+            .await
+            .map_err(failed)?;
+        session.make_table().await.map_err(failed)?;
+        Ok(session)
+    }
+
+    async fn make_table(&self) -> Result<(), tokio_postgres::Error> {
+        let rows = self
+            .client
+            .query_typed(statements::TABLE_EXISTS, &[])
+            .await?;
+        if let [row] = &*rows
+            && row.try_get(0)?
+        {
+            return Ok(());
+        }
+        // IF NOT EXISTS alone fails for one of two that make it at the same moment.
+        let make = format!(
+            "BEGIN; SELECT pg_advisory_xact_lock({}); {}; COMMIT",
+            statements::MAKE_TABLE_LOCK,
+            statements::MAKE_TABLE
+        );
+        self.client.batch_execute(&make).await
+    }
+}
+
+fn drive<T>((client, connection): (Client, Connection<Socket, T>)) -> Session
+where
+    T: TlsStream + Unpin + Send + 'static,
+{
+    let driver = tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            debug!(
+                error = cause(&error),
+                "the connection to the database ended"
+            );
+        }
+    });
+    Session { client, driver }
+}
+
+/// Reads what is in files, on a thread where that may take its time.
+async fn keys(
+    settings: &PostgresSettings,
+    store: &str,
+    limit: Duration,
+) -> Result<(Config, Option<tls::Tls>), StoreFailure> {
+    let (settings, store) = (settings.clone(), store.to_owned());
+    let name = store.clone();
+    let reading = tokio::task::spawn_blocking(move || {
+        let unusable = |why: String, remedy: &str| StoreFailure::Unusable {
+            store: store.clone(),
+            why,
+            remedy: remedy.to_owned(),
+        };
+        let mut config = settings.config.clone();
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(limit);
+        }
+        if config.get_tcp_user_timeout().is_none() {
+            config.tcp_user_timeout(limit);
+        }
+        match &settings.password {
+            DatabasePassword::None => {}
+            DatabasePassword::Text(password) => {
+                config.password(password);
+            }
+            DatabasePassword::File(path) => {
+                let password = read_password(path);
+                let remedy = "make it readable for the bridge's user, with the password in it";
+                config.password(password.map_err(|why| unusable(why, remedy))?);
+            }
+        }
+        let tls = settings.is_encrypted().then(|| {
+            let connector = tls::connector(settings.ca_file.as_deref());
+            connector.map_err(|error| unusable(error.to_string(), "correct ca_file"))
+        });
+        Ok((config, tls.transpose()?))
+    });
+    let ended = |why: String| StoreFailure::Unreachable { store: name, why };
+    reading.await.map_err(|error| ended(error.to_string()))?
+}
+
+fn read_password(path: &Path) -> Result<String, String> {
+    let shown = path.display();
+    let text = fs::read_to_string(path);
+    let text = text.map_err(|error| format!("cannot read the password in {shown}: {error}"))?;
+    let password = text.trim_end_matches(['\r', '\n']);
+    if password.is_empty() {
+        return Err(format!("{shown} holds no password: it is empty"));
+    }
+    Ok(password.to_owned())
+}
+
+/// What an error of the database means for whoever runs the bridge.
+pub(super) fn failure(store: &str, error: &tokio_postgres::Error) -> StoreFailure {
+    let store = store.to_owned();
+    let why = cause(error);
+    let remedy = match error.code() {
+        Some(code) if *code == SqlState::INSUFFICIENT_PRIVILEGE => format!(
+            "let the bridge's user SELECT, INSERT and UPDATE on the table bridge_lease; \
+             where it may not create it, make it beforehand: {}",
+            statements::MAKE_TABLE
+        ),
+        Some(code)
+            if *code == SqlState::INVALID_PASSWORD
+                || *code == SqlState::INVALID_AUTHORIZATION_SPECIFICATION =>
+        {
+            "correct the user and the password, or pg_hba.conf".to_owned()
+        }
+        Some(code) if *code == SqlState::INVALID_CATALOG_NAME => {
+            "create the database, or correct its name".to_owned()
+        }
+        Some(code)
+            if *code == SqlState::UNDEFINED_COLUMN || *code == SqlState::DATATYPE_MISMATCH =>
+        {
+            "the table bridge_lease is not ours: give the bridge a schema of its own".to_owned()
+        }
+        _ => return StoreFailure::Unreachable { store, why },
+    };
+    StoreFailure::Unusable { store, why, remedy }
+}
