@@ -9,7 +9,7 @@ use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registr
 type Of<Stats> = (&'static str, &'static str, fn(&Stats) -> u64);
 
 /// The counters of a session.
-const SESSION_COUNTERS: [Of<SessionStats>; 19] = [
+const SESSION_COUNTERS: [Of<SessionStats>; 20] = [
     (
         "connects_total",
         "Connections that were established.",
@@ -29,6 +29,11 @@ const SESSION_COUNTERS: [Of<SessionStats>; 19] = [
         "takeover_total",
         "Times that another client connected with our client id (0x8E).",
         |stats| stats.takeovers,
+    ),
+    (
+        "collision_suspected_total",
+        "Connections closed without a word again and again, as another client with our id does.",
+        |stats| stats.suspected_collisions,
     ),
     (
         "lost_total",

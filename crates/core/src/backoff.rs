@@ -37,6 +37,11 @@ impl Backoff {
         Ok(Self { min, max })
     }
 
+    /// No delay is longer.
+    pub const fn longest(&self) -> Duration {
+        self.max
+    }
+
     /// The delay after `failures` failed attempts in a row (0 counts as 1).
     ///
     /// `random` spreads it over the upper half of the step, so that fifty bridges that lost one

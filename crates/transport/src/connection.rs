@@ -463,6 +463,20 @@ const fn is_redirect(code: ReasonCode) -> bool {
     matches!(code.get(), 0x9C | 0x9D)
 }
 
+/// Whether the other side closed the connection, or it was cut, and nothing was said.
+pub(crate) fn is_wordless(ending: &Ending) -> bool {
+    match ending {
+        Ending::Failed(
+            ConnectionError::Io(error)
+            | ConnectionError::MqttState(
+                StateError::Io(error) | StateError::Deserialization(MqttError::Io(error)),
+            ),
+        ) => closed(error),
+        Ending::Failed(ConnectionError::MqttState(StateError::ConnectionAborted)) => true,
+        _ => false,
+    }
+}
+
 /// Whether the broker said that another client took our place.
 pub(crate) fn is_takeover(ending: &Ending) -> bool {
     matches!(ending, Ending::Disconnected((code, _)) if code.rule().closing == Closing::TakenOver)

@@ -62,6 +62,7 @@ mod reader;
 mod reconnect;
 mod stats;
 mod status;
+mod takeover;
 mod task;
 mod writer;
 

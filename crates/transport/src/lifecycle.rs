@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bridge_core::Clock;
+use bridge_core::{Clock, Subscription};
 use tracing::{error, info, warn};
 
-use crate::connection::{Ending, Welcome, is_takeover};
+use crate::connection::{Ending, Welcome, is_takeover, is_wordless};
 use crate::reconnect::Reconnect;
 use crate::stats::Counters;
 use crate::status::Status;
+use crate::takeover::{Collisions, End, Finding};
 use crate::{Endpoint, PORTABLE_CLIENT_ID, SessionConfig};
 
 /// The history of one session's connections.
@@ -24,6 +25,11 @@ pub(crate) struct Lifecycle {
     clock: Arc<dyn Clock>,
     counters: Arc<Counters>,
     reconnect: Reconnect,
+    collisions: Collisions,
+    /// It takes part in a shared subscription.
+    shares: bool,
+    /// It connects only while it holds its lease.
+    exclusive: bool,
     epoch: u64,
     told: Told,
     /// What the log was last told about the broker's own terms.
@@ -71,6 +77,9 @@ impl Lifecycle {
         let status = Status::new(&config);
         Self {
             reconnect: Reconnect::new(config.backoff),
+            collisions: Collisions::new(config.backoff.longest()),
+            shares: false,
+            exclusive: false,
             config,
             client_id,
             role,
@@ -81,6 +90,19 @@ impl Lifecycle {
             terms: Terms::default(),
             status,
         }
+    }
+
+    /// The same of a connection that asks for these.
+    pub(crate) fn subscribed_to(mut self, subscriptions: &[Subscription]) -> Self {
+        let mut filters = subscriptions.iter().map(|asked| &asked.filter);
+        self.shares = filters.any(|filter| filter.share_group().is_some());
+        self
+    }
+
+    /// The same of a session that is exclusive, or not.
+    pub(crate) const fn exclusive(mut self, exclusive: bool) -> Self {
+        self.exclusive = exclusive;
+        self
     }
 
     /// What the session says of itself, if anything.
@@ -100,7 +122,9 @@ impl Lifecycle {
     /// A connection stands.
     pub(crate) fn connected(&mut self, broker: &Endpoint, welcome: &Welcome) {
         self.epoch += 1;
-        self.reconnect.connected(self.clock.monotonic());
+        let now = self.clock.monotonic();
+        self.reconnect.connected(now);
+        self.collisions.connected(now);
         self.counters.connects.add(1);
         self.counters.connected.store(true, Ordering::Relaxed);
         self.told = Told::default();
@@ -157,6 +181,7 @@ impl Lifecycle {
     /// No connection came about: how long to wait. `all` says whether every broker was tried.
     pub(crate) fn failed(&mut self, broker: &Endpoint, ending: &Ending, all: bool) -> Duration {
         self.counters.connect_failures.add(1);
+        self.collisions.failed();
         if let (Some(status), Ending::Refused((code, _))) = (&mut self.status, ending)
             && status.refused(*code)
         {
@@ -191,11 +216,19 @@ impl Lifecycle {
         delay
     }
 
-    /// The connection has ended: how long to wait.
-    pub(crate) fn ended(&mut self, broker: &Endpoint, ending: &Ending) -> Duration {
+    /// The connection has ended: how long to wait. `explained` says whether something was alone
+    /// unanswered then, which the broker may have closed it on.
+    pub(crate) fn ended(
+        &mut self,
+        broker: &Endpoint,
+        ending: &Ending,
+        explained: bool,
+    ) -> Duration {
         self.counters.connected.store(false, Ordering::Relaxed);
+        let now = self.clock.monotonic();
         if matches!(ending, Ending::Closed) {
-            self.reconnect.ended_by_us(self.clock.monotonic());
+            self.reconnect.ended_by_us(now);
+            self.collisions.ended_by_us(now);
             info!(
                 event = "session_closed",
                 session = %self.config.name,
@@ -206,7 +239,8 @@ impl Lifecycle {
             return Duration::ZERO;
         }
         if matches!(ending, Ending::SteppedDown) {
-            self.reconnect.ended_by_us(self.clock.monotonic());
+            self.reconnect.ended_by_us(now);
+            self.collisions.ended_by_us(now);
             warn!(
                 event = "session_stepped_down",
                 session = %self.config.name,
@@ -220,33 +254,103 @@ impl Lifecycle {
             return Duration::ZERO;
         }
         self.counters.connection_losses.add(1);
-        let delay = self.reconnect.ended(self.clock.monotonic(), rand::random());
+        let backoff = self.reconnect.ended(now, rand::random());
         self.announce_redirect(broker, ending);
-        let name = &self.config.name;
-        if is_takeover(ending) {
-            self.counters.takeovers.add(1);
-            error!(
-                event = "session_taken_over",
-                session = %name,
-                role = self.role,
-                client_id = self.client_id,
-                %broker,
-                epoch = self.epoch,
-                "another client connected with this client id: give each its own"
-            );
-        } else {
-            warn!(
+        let end = match ending {
+            ending if is_takeover(ending) => End::TakenOver,
+            ending if is_wordless(ending) && !explained => End::Wordless,
+            _ => End::Otherwise,
+        };
+        let (finding, delay) = self.collisions.ended(end, backoff, now, rand::random());
+        match finding {
+            Finding::Nothing => warn!(
                 event = "session_connection_lost",
-                session = %name,
+                session = %self.config.name,
                 role = self.role,
                 client_id = self.client_id,
                 %broker,
                 epoch = self.epoch,
                 reason = %ending,
                 "lost the connection to the broker"
-            );
+            ),
+            Finding::Takeover { row } => {
+                self.counters.takeovers.add(1);
+                self.announce_takeover(broker, row, delay);
+            }
+            Finding::Suspected { row } => {
+                self.counters.suspected_collisions.add(1);
+                self.announce_suspicion(broker, ending, row, delay);
+            }
         }
         delay
+    }
+
+    /// The first in a row is no error by itself: a new instance may have come before the old one
+    /// had gone. Instances that share a subscription are meant to be there at the same time.
+    fn announce_takeover(&self, broker: &Endpoint, row: u32, delay: Duration) {
+        let (session, role) = (&self.config.name, self.role);
+        let (client_id, epoch) = (&self.client_id, self.epoch);
+        let reconnect_in_ms = millis(delay);
+        if row > 1 || (self.shares && !self.exclusive) {
+            error!(
+                event = "session_taken_over",
+                %session,
+                role,
+                client_id,
+                %broker,
+                epoch,
+                in_a_row = row,
+                reconnect_in_ms,
+                "another client connected with this client id: {}",
+                self.likely()
+            );
+        } else {
+            warn!(
+                event = "session_taken_over",
+                %session,
+                role,
+                client_id,
+                %broker,
+                epoch,
+                in_a_row = row,
+                reconnect_in_ms,
+                "another client connected with this client id; once is nothing to worry about, \
+                 where a new instance has come before the old one had gone"
+            );
+        }
+    }
+
+    fn announce_suspicion(&self, broker: &Endpoint, ending: &Ending, row: u32, delay: Duration) {
+        error!(
+            event = "session_collision_suspected",
+            session = %self.config.name,
+            role = self.role,
+            client_id = self.client_id,
+            %broker,
+            epoch = self.epoch,
+            reason = %ending,
+            in_a_row = row,
+            reconnect_in_ms = millis(delay),
+            "the broker lets us in and soon closes the connection without a word, again and again; \
+             most likely another client has this client id: {}. If none has, look at what else \
+             may close it: the broker's own log says why, or something on the way does",
+            self.likely()
+        );
+    }
+
+    /// Why another client most likely has our client id, and what helps.
+    const fn likely(&self) -> &'static str {
+        if self.exclusive {
+            "the session is exclusive, so it is one that does not ask for its lease, a bridge with \
+             another `lease` or another program; give that one a client_id of its own"
+        } else if self.shares {
+            "two instances run with the same client_id, and to share a `$share` subscription each \
+             needs its own; set `client_id_suffix: hostname` (or `nonce`)"
+        } else {
+            "two instances run with the same client_id, and throw each other out; set \
+             `client_id_suffix: hostname` (or `nonce`), so that each has its own, or \
+             `session_mode: exclusive` with a `lease`, so that one waits for the other"
+        }
     }
 
     /// MQTT 5 §4.11. It is not followed: our credentials are for the brokers that the
@@ -265,6 +369,10 @@ impl Lifecycle {
             );
         }
     }
+}
+
+fn millis(delay: Duration) -> u64 {
+    u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn announce_protocol(config: &SessionConfig, client_id: &str, role: &'static str) {

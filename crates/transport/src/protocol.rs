@@ -115,6 +115,6 @@ const UNSAID_311: [Unsaid; 9] = [
         writing: true,
         reading: true,
         meaning: "the broker closes the connection without a word when another client connects \
-                  with the same client id, so takeovers are neither counted nor announced",
+                  with the same client id: that is suspected only when it happens again and again",
     },
 ];

@@ -15,6 +15,7 @@ mod receiving;
 mod subscribing;
 
 use std::hash::RandomState;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -95,6 +96,8 @@ struct Shared {
     /// By which messages are compared; nobody else knows it.
     digests: RandomState,
     standing: Mutex<Standing>,
+    /// A SUBSCRIBE or UNSUBSCRIBE is unanswered.
+    asking: AtomicBool,
 }
 
 impl Reader {
@@ -144,7 +147,9 @@ impl Reader {
             "reader",
             Arc::clone(&clock),
             Arc::clone(&counters),
-        );
+        )
+        .subscribed_to(&subscriptions)
+        .exclusive(permit.is_some());
         let releasing = Arc::<Releasing>::default();
         let acks = Acks::new(
             config.receive_maximum.get(),
@@ -164,6 +169,7 @@ impl Reader {
             releasing,
             digests: RandomState::new(),
             standing: Mutex::default(),
+            asking: AtomicBool::new(false),
         });
         let task = SessionTask::spawn(shared.config.name.clone(), "reader", |cancel| {
             run(Arc::clone(&shared), lifecycle, gate, cancel)
@@ -350,7 +356,8 @@ async fn connect_and_serve(
                 }
                 known = (!is_takeover(&ending) && !stepped_down).then(|| broker.clone());
                 approach.ended(&ending);
-                lifecycle.ended(&broker, &ending)
+                let asking = shared.asking.swap(false, Ordering::Relaxed);
+                lifecycle.ended(&broker, &ending, asking)
             }
             Err(ending) => {
                 let broker = approach.endpoint().clone();

@@ -20,6 +20,9 @@ pub struct SessionStats {
     pub connection_losses: u64,
     /// Times that the broker said 0x8E: another client connected with our client id.
     pub takeovers: u64,
+    /// Connections that the broker closed without a word, again and again and soon after they came
+    /// about, so that another client with our client id is suspected.
+    pub suspected_collisions: u64,
     /// Reconnects at which the broker no longer had the session that we meant to resume.
     pub sessions_lost: u64,
     /// Connections given up because a PUBLISH went unanswered for too long.
@@ -113,6 +116,7 @@ counters!(
     connect_failures,
     connection_losses,
     takeovers,
+    suspected_collisions,
     sessions_lost,
     answer_timeouts,
     invalid_topics,

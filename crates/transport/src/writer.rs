@@ -93,7 +93,8 @@ impl Writer {
             "writer",
             Arc::clone(&clock),
             Arc::clone(&counters),
-        );
+        )
+        .exclusive(permit.is_some());
         let gate = Gate::new(config.name.clone(), "writer", permit, Arc::clone(&clock));
         let shared = Arc::new(Shared {
             config,
@@ -223,7 +224,7 @@ async fn run(shared: Arc<Shared>, mut lifecycle: Lifecycle, gate: Gate, cancel: 
                 };
                 let broker = approach.endpoint().clone();
                 approach.ended(&ending);
-                lifecycle.ended(&broker, &ending)
+                lifecycle.ended(&broker, &ending, in_flight.is_one())
             }
             Err(ending) => {
                 let broker = approach.endpoint().clone();

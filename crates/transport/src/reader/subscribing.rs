@@ -1,6 +1,7 @@
 //! Asks for subscriptions until all are granted.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bridge_core::{QoS, ReasonCode, SourceState, Subscription};
 use rumqttc::AsyncClient;
@@ -68,12 +69,14 @@ pub(super) async fn keep_subscribed(
             leftovers.end(shared, client).await?;
             ask_all(shared, client, &open, &mut standing).await
         };
+        shared.asking.store(true, Ordering::Relaxed);
         open = match asked.await {
             Ok(refused) => refused,
             Err(Some(ending)) => return ending,
             // The connection has ended, and says itself why.
             Err(None) => std::future::pending().await,
         };
+        shared.asking.store(false, Ordering::Relaxed);
         note(shared, &standing);
         if standing.refused.is_empty() {
             shared.state.set(SourceState::Subscribed);

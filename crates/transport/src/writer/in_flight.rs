@@ -40,6 +40,11 @@ impl InFlight {
         Some(now.saturating_sub(since))
     }
 
+    /// Whether exactly one waits: what ends then may have ended because of it (I06).
+    pub(super) fn is_one(&self) -> bool {
+        self.with(|since| since.len() == 1)
+    }
+
     fn with<R>(&self, f: impl FnOnce(&mut HashMap<u16, Duration>) -> R) -> R {
         f(&mut self.since.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -11,13 +11,13 @@ use bridge_transport::{Credentials, Password, Secret, Tls, Trust};
 use tokio::net::TcpListener;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber, subscriber};
+use tracing::{Event, Level, Metadata, Subscriber, subscriber};
 
 use crate::common::{DEADLINE, config, message, publish, subscribed, up, writer};
 
-/// What the bridge logs on this thread: the stable name, and all fields as text.
+/// What the bridge logs on this thread.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Lines(Arc<Mutex<Vec<(String, String)>>>);
+pub(crate) struct Lines(Arc<Mutex<Vec<Line>>>);
 
 thread_local! {
     static LISTENING: RefCell<Option<Lines>> = const { RefCell::new(None) };
@@ -38,12 +38,19 @@ impl Lines {
 
     pub(crate) fn names(&self) -> Vec<String> {
         let lines = self.0.lock().unwrap();
-        lines.iter().map(|(name, _)| name.clone()).collect()
+        lines.iter().map(|line| line.name.clone()).collect()
+    }
+
+    /// How each line of that name was meant.
+    pub(crate) fn levels(&self, name: &str) -> Vec<Level> {
+        let lines = self.0.lock().unwrap();
+        let named = lines.iter().filter(|line| line.name == name);
+        named.map(|line| line.level).collect()
     }
 
     pub(crate) fn text(&self) -> String {
         let lines = self.0.lock().unwrap();
-        lines.iter().map(|(_, text)| text.as_str()).collect()
+        lines.iter().map(|line| line.text.as_str()).collect()
     }
 }
 
@@ -57,9 +64,13 @@ impl Subscriber for Ears {
     fn event(&self, event: &Event<'_>) {
         LISTENING.with_borrow(|listening| {
             if let Some(Lines(lines)) = listening {
-                let mut line = Line::default();
+                let mut line = Line {
+                    level: *event.metadata().level(),
+                    name: String::new(),
+                    text: String::new(),
+                };
                 event.record(&mut line);
-                lines.lock().unwrap().push((line.name, line.text));
+                lines.lock().unwrap().push(line);
             }
         });
     }
@@ -74,9 +85,12 @@ impl Subscriber for Ears {
     fn exit(&self, _: &Id) {}
 }
 
-#[derive(Default)]
+#[derive(Debug)]
 struct Line {
+    level: Level,
+    /// The stable name.
     name: String,
+    /// All fields.
     text: String,
 }
 

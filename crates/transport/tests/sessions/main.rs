@@ -32,6 +32,7 @@ mod row_10_shutdown;
 mod row_11_through_the_guard;
 mod status;
 mod subscriptions;
+mod takeovers;
 mod terms;
 mod version_311;
 mod ways;

@@ -271,7 +271,7 @@ async fn a_source_that_restarts_under_load_loses_nothing_and_doubles_next_to_not
     assert!(source.publish_all(flood, 1000).await.lost.is_none());
 
     let mut seen = HashMap::new();
-    let mut held = Vec::new();
+    let mut held: Vec<Delivery> = Vec::new();
     let mut restarts = 0;
     loop {
         // What comes twice is acknowledged before what it has come again in front of, and is behind
