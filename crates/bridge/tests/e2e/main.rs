@@ -23,6 +23,7 @@ mod reach;
 mod refused;
 mod restart;
 mod retained;
+mod scale_out;
 mod second_chance;
 mod setup;
 mod shutdown;
