@@ -16,13 +16,13 @@ const REPLICAS: usize = 3;
 const MESSAGES: u64 = 30_000;
 
 /// The file that all replicas share. What is a replica's own comes from its environment.
-fn file(broker: &Mosquitto, suffix: &str) -> String {
+fn file(broker: &Mosquitto, identity: &str) -> String {
     format!(
         "bridge: {{ id: plant-7 }}\n\
          data_dir: ${{BRIDGE_DATA}}\n\
          monitor: {{ listen: \"127.0.0.1:${{BRIDGE_MONITOR_PORT}}\" }}\n\
          sessions:\n\
-         \x20 site: {{ url: \"{}\", client_id: bridge, client_id_suffix: {suffix} }}\n\
+         \x20 site: {{ url: \"{}\", client_id: bridge, {identity} }}\n\
          routes:\n\
          \x20 all:\n\
          \x20   from: {{ session: site, topics: [\"$share/bridge/in/#\"], qos: 1 }}\n\
@@ -126,7 +126,11 @@ async fn share_the_work(
     program: impl Fn(usize, &Path) -> BridgeProcessBuilder,
 ) -> Vec<[String; 2]> {
     let broker = Mosquitto::builder().terse().start().await;
-    let replicas = Replicas::start(&file(&broker, suffix), program).await;
+    let replicas = Replicas::start(
+        &file(&broker, &format!("client_id_suffix: {suffix}")),
+        program,
+    )
+    .await;
     let ids = replicas.client_ids();
     let distinct: BTreeSet<_> = ids.iter().flatten().collect();
     assert_eq!(distinct.len(), 2 * REPLICAS, "{ids:?}");
@@ -191,4 +195,33 @@ async fn i15_three_replicas_on_three_hosts_share_the_work() {
         })
         .collect();
     assert_eq!(ids, expected);
+}
+
+/// What a stateful set does: the replica comes back under the name that it had, and finds at the
+/// broker what that has kept for it.
+#[tokio::test]
+async fn i07_a_replica_that_is_killed_and_comes_back_under_its_name_loses_nothing() {
+    if namespace().is_none() {
+        eprintln!("skipped: no process gets a hostname of its own here");
+        return;
+    }
+    const LASTING: &str = "session_mode: persistent, client_id_suffix: hostname, \
+                           assert_stable_client_identity: true";
+    let broker = Mosquitto::builder().terse().start().await;
+    let mut replicas = Replicas::start(&file(&broker, LASTING), on_host).await;
+    let collector = Collector::start(broker.port(), "out/#").await;
+    let port = broker.port();
+    let feeding = tokio::spawn(async move {
+        let mut client = RawClient::connect(port, "publisher").await.unwrap();
+        let messages = (0..MESSAGES).map(|number| numbered("in", number, 64));
+        let report = client.publish_all(messages, 1_000).await;
+        report.expect_all_accepted();
+    });
+    collector.until(MESSAGES / 4, PATIENCE).await;
+    let one = &mut replicas.bridges[0];
+    one.kill().await;
+    one.relaunch();
+    one.ready().await;
+    feeding.await.unwrap();
+    collector.until(MESSAGES, 4 * PATIENCE).await;
 }
