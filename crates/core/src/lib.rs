@@ -39,8 +39,8 @@ pub use sink::{
 };
 pub use source::{Acknowledge, Delivery, Source, SourceState, Subscription};
 pub use store::{
-    BoxFuture, DeadLetterInfo, DeferInfo, Destination, Durability, Move, Moved, Pending, Placement,
-    Quantity, ReadLimit, Seated, Store, StoreError, StoredMessage, Usage, View,
+    BoxFuture, Cause, DeadLetterInfo, DeferInfo, Destination, Durability, Move, Moved, Pending,
+    Placement, Quantity, ReadLimit, Seated, Store, StoreError, StoredMessage, Usage, View,
 };
 pub use template::{
     InvalidTemplate, RenderError, TemplateContext, TemplateProblem, TopicShape, TopicTemplate,

@@ -70,6 +70,16 @@ pub trait Store: Send + Sync + fmt::Debug {
         limit: ReadLimit,
     ) -> Pending<Vec<Seated>>;
 
+    /// Reads durable entries of one view backwards: those that come before `before`, the last
+    /// one first. Else like [`Store::read`].
+    fn read_back(
+        &self,
+        binding: &BindingKey,
+        view: View,
+        before: Option<Seq>,
+        limit: ReadLimit,
+    ) -> Pending<Vec<Seated>>;
+
     /// What waits at `binding`, admitted puts included. Cheap.
     fn usage(&self, binding: &BindingKey) -> Usage;
 
@@ -97,14 +107,23 @@ pub enum Durability {
 pub struct StoredMessage {
     /// The id it got when it came.
     pub id: MessageId,
-    /// The id of the dead letter from which it was redriven.
-    pub cause: Option<MessageId>,
+    /// The dead letter that it was, if it was one.
+    pub cause: Option<Cause>,
     /// The session it came from.
     pub session: Name,
     /// When it came; expiry counts from here.
     pub received: Timestamp,
     /// The message as it came.
     pub message: Message,
+}
+
+/// The dead letter that a message comes from, under another id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cause {
+    /// The id that the message had as a dead letter.
+    pub id: MessageId,
+    /// How often the message was redriven, this time included.
+    pub redrives: u32,
 }
 
 /// Where a put places a message.
@@ -168,6 +187,23 @@ pub struct DeadLetterInfo {
     pub last_refusal: Timestamp,
     /// How often it was offered.
     pub attempts: u32,
+}
+
+impl StoredMessage {
+    /// How often the message was redriven.
+    pub fn redrives(&self) -> u32 {
+        self.cause.map_or(0, |cause| cause.redrives)
+    }
+
+    /// The message as it goes back to the queue from the dead letters, under the id `id`.
+    #[must_use]
+    pub fn redriven(mut self, id: MessageId) -> Self {
+        self.cause = Some(Cause {
+            id: std::mem::replace(&mut self.id, id),
+            redrives: self.redrives().saturating_add(1),
+        });
+        self
+    }
 }
 
 /// A change of place for one entry.

@@ -183,8 +183,7 @@ impl Draft {
                 self.gone(slot, seq, at);
             }
             Change::Redrive(id) => {
-                let mut message = fetch(shared, fetcher, slot, seq)?;
-                message.cause = Some(std::mem::replace(&mut message.id, *id));
+                let message = fetch(shared, fetcher, slot, seq)?.redriven(*id);
                 let (redriven, at) = self.append(Kind::Redrive, |out| {
                     encode_redrive(out, &name, seq, &message);
                 });

@@ -312,32 +312,36 @@ impl Index {
         let Some(slot) = self.slots.get(id.0) else {
             return Vec::new();
         };
-        let mut room = bytes;
-        let mut page: Vec<(Seat, Option<Location>)> = Vec::new();
-        let mut take = |seq: u64, location: Location, info: Option<Location>, size: u32| {
-            let size = u64::from(size);
-            let fits = page.is_empty() || (page.len() < count && size <= room);
-            if fits {
-                room = room.saturating_sub(size);
-                page.push((Seat { seq, location }, info));
-            }
-            fits
+        let mut page = Page::new(count, bytes);
+        match view {
+            View::Queue => page.fill(slot.queue.iter_from(from).map(queued_row)),
+            View::Deferred => page.fill(slot.deferred.iter_from(from).map(held_row)),
+            View::DeadLetters => page.fill(slot.dead.iter_from(from).map(held_row)),
+        }
+        page.rows
+    }
+
+    /// Entries of one view below the number `before`, the last ones, in their order; bounded like
+    /// [`Self::page`].
+    pub(crate) fn page_back(
+        &self,
+        id: SlotId,
+        view: View,
+        before: u64,
+        count: usize,
+        bytes: u64,
+    ) -> Vec<(Seat, Option<Location>)> {
+        let Some(slot) = self.slots.get(id.0) else {
+            return Vec::new();
         };
-        let held = match view {
-            View::Queue => {
-                let _ = slot
-                    .queue
-                    .iter_from(from)
-                    .all(|(seq, queued)| take(seq, queued.location, None, queued.size));
-                return page;
-            }
-            View::Deferred => &slot.deferred,
-            View::DeadLetters => &slot.dead,
-        };
-        let _ = held
-            .iter_from(from)
-            .all(|(seq, held)| take(seq, held.location, Some(held.info), held.size));
-        page
+        let mut page = Page::new(count, bytes);
+        match view {
+            View::Queue => page.fill(slot.queue.iter_back(before).map(queued_row)),
+            View::Deferred => page.fill(slot.deferred.iter_back(before).map(held_row)),
+            View::DeadLetters => page.fill(slot.dead.iter_back(before).map(held_row)),
+        }
+        page.rows.reverse();
+        page.rows
     }
 
     /// The head of the queue.
@@ -364,6 +368,50 @@ impl Index {
                 quantity(slot.dead.len(), slot.dead_bytes),
             ]
         })
+    }
+}
+
+/// An entry with where its circumstances lie, and its size.
+type Row = (Seat, Option<Location>, u32);
+
+fn queued_row((seq, queued): (u64, Queued)) -> Row {
+    let location = queued.location;
+    (Seat { seq, location }, None, queued.size)
+}
+
+fn held_row((seq, held): (u64, Held)) -> Row {
+    let location = held.location;
+    (Seat { seq, location }, Some(held.info), held.size)
+}
+
+/// Entries to be read at once.
+struct Page {
+    count: usize,
+    /// How many bytes more it may have.
+    room: u64,
+    rows: Vec<(Seat, Option<Location>)>,
+}
+
+impl Page {
+    const fn new(count: usize, bytes: u64) -> Self {
+        Self {
+            count,
+            room: bytes,
+            rows: Vec::new(),
+        }
+    }
+
+    /// Takes what fits, and the first one in any case.
+    fn fill(&mut self, rows: impl Iterator<Item = Row>) {
+        for (seat, info, size) in rows {
+            let size = u64::from(size);
+            let fits = self.rows.len() < self.count && size <= self.room;
+            if !fits && !self.rows.is_empty() {
+                return;
+            }
+            self.room = self.room.saturating_sub(size);
+            self.rows.push((seat, info));
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use crate::disk::{Disk, Layout, RealDisk};
 use crate::lock::FolderLock;
 use crate::options::{JournalOptions, OpenError};
 use crate::pipe::Pipe;
-use crate::reading::{self, ReadJob};
+use crate::reading::{self, From, ReadJob};
 use crate::record::Placed;
 use crate::recovery::{io_error, scan};
 use crate::repair::repair;
@@ -170,6 +170,33 @@ impl Journal {
             bytes: segments.iter().map(|segment| segment.bytes).sum(),
             live_bytes: segments.iter().map(SegmentState::live_bytes).sum(),
             ..guard.stats
+        }
+    }
+
+    fn read_from(
+        &self,
+        binding: &BindingKey,
+        view: View,
+        from: From,
+        limit: ReadLimit,
+    ) -> Pending<Vec<Seated>> {
+        let Some(slot) = self.shared.lock().index.slot_of(binding) else {
+            return at_once(Ok(Vec::new()));
+        };
+        let (answer, result) = oneshot::channel();
+        let job = ReadJob {
+            slot,
+            view,
+            from,
+            limit,
+            answer,
+        };
+        let reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let sent = reader.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
+        if sent {
+            answered(result)
+        } else {
+            at_once(Err(StoreError::Closed))
         }
     }
 
@@ -338,24 +365,17 @@ impl Store for Journal {
         after: Option<Seq>,
         limit: ReadLimit,
     ) -> Pending<Vec<Seated>> {
-        let Some(slot) = self.shared.lock().index.slot_of(binding) else {
-            return at_once(Ok(Vec::new()));
-        };
-        let (answer, result) = oneshot::channel();
-        let job = ReadJob {
-            slot,
-            view,
-            after,
-            limit,
-            answer,
-        };
-        let reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
-        let sent = reader.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
-        if sent {
-            answered(result)
-        } else {
-            at_once(Err(StoreError::Closed))
-        }
+        self.read_from(binding, view, From::After(after), limit)
+    }
+
+    fn read_back(
+        &self,
+        binding: &BindingKey,
+        view: View,
+        before: Option<Seq>,
+        limit: ReadLimit,
+    ) -> Pending<Vec<Seated>> {
+        self.read_from(binding, view, From::Before(before), limit)
     }
 
     fn usage(&self, binding: &BindingKey) -> Usage {

@@ -15,9 +15,18 @@ use crate::shared::{Answer, Shared};
 pub(crate) struct ReadJob {
     pub(crate) slot: SlotId,
     pub(crate) view: View,
-    pub(crate) after: Option<Seq>,
+    pub(crate) from: From,
     pub(crate) limit: ReadLimit,
     pub(crate) answer: Answer<Vec<Seated>>,
+}
+
+/// Where a read begins, and which way it goes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum From {
+    /// At the first entry behind that one, or at the first of all.
+    After(Option<Seq>),
+    /// At the last entry before that one, or at the last of all; backwards.
+    Before(Option<Seq>),
 }
 
 /// An entry of a page, with the addresses at which it is to be read.
@@ -61,11 +70,21 @@ pub(crate) fn run(shared: &Arc<Shared>, jobs: &Receiver<ReadJob>) {
 }
 
 fn read(shared: &Shared, fetcher: &mut Fetcher, job: &ReadJob) -> Vec<Seated> {
-    let from = job.after.map_or(0, |seq| seq.get().saturating_add(1));
+    let ReadLimit { entries, bytes } = job.limit;
     let state = shared.lock();
     let index = &state.index;
     let name = index.name(job.slot);
-    let entries = index.page(job.slot, job.view, from, job.limit.entries, job.limit.bytes);
+    // Frames are read in the order in which they lie, whichever way the read goes.
+    let entries = match job.from {
+        From::After(seq) => {
+            let from = seq.map_or(0, |seq| seq.get().saturating_add(1));
+            index.page(job.slot, job.view, from, entries, bytes)
+        }
+        From::Before(seq) => {
+            let before = seq.map_or(u64::MAX, Seq::get);
+            index.page_back(job.slot, job.view, before, entries, bytes)
+        }
+    };
     let address = |location| Address::of(index, location);
     let row = |(entry, info): (Seat, Option<Location>)| Row {
         entry,
@@ -83,6 +102,9 @@ fn read(shared: &Shared, fetcher: &mut Fetcher, job: &ReadJob) -> Vec<Seated> {
             fetcher.read_ahead(address, rest.map(|row| row.entry.location));
         }
         page.extend(seat(shared, fetcher, job, &name, *row));
+    }
+    if matches!(job.from, From::Before(_)) {
+        page.reverse();
     }
     page
 }

@@ -246,6 +246,16 @@ impl<T: Copy> Run<T> {
             .skip_while(move |(seq, _)| *seq < from)
     }
 
+    /// The entries whose number is below `before`, the last one first.
+    pub(crate) fn iter_back(&self, before: u64) -> impl Iterator<Item = (u64, T)> {
+        let end = self.chunks.partition_point(|chunk| chunk.base < before);
+        self.chunks
+            .range(..end)
+            .rev()
+            .flat_map(|chunk| chunk.rows.iter().rev().map(|row| (chunk.seq(row), row.1)))
+            .skip_while(move |(seq, _)| *seq >= before)
+    }
+
     /// The first chunk whose last entry is not below `seq`; one past the end if there is none.
     fn chunk_of(&self, seq: u64) -> usize {
         // Most of what is asked for is at the front.
@@ -348,6 +358,10 @@ mod tests {
                 let from = from * scale;
                 let read: Vec<(u64, Held)> = run.iter_from(from).collect();
                 let expected: Vec<_> = model.range(from..).map(|(seq, value)| (*seq, *value)).collect();
+                prop_assert_eq!(read, expected);
+                let read: Vec<(u64, Held)> = run.iter_back(from).collect();
+                let before = model.range(..from).rev();
+                let expected: Vec<_> = before.map(|(seq, value)| (*seq, *value)).collect();
                 prop_assert_eq!(read, expected);
             }
         }

@@ -10,8 +10,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bridge_core::{
-    BindingKey, DeadLetterInfo, DeferInfo, Destination, Message, MessageId, Move, Moved, Name,
-    Placement, ReadLimit, Reason, ReasonCode, Seated, Seq, Store, StoreError, StoredMessage,
+    BindingKey, Cause, DeadLetterInfo, DeferInfo, Destination, Message, MessageId, Move, Moved,
+    Name, Placement, ReadLimit, Reason, ReasonCode, Seated, Seq, Store, StoreError, StoredMessage,
     Timestamp, Topic, View,
 };
 use bridge_queue::{DamageKind, Journal, JournalOptions, OpenError, RecoveryReport};
@@ -122,7 +122,10 @@ fn a_message_comes_back_whole() {
     let folder = tempfile::tempdir().unwrap();
     let key = binding("r/a");
     let mut stored = (*message(7)).clone();
-    stored.cause = Some(stored.id);
+    stored.cause = Some(Cause {
+        id: stored.id,
+        redrives: 1,
+    });
     stored.message.retain = true;
     stored.message.payload = vec![0, 255, 10].into();
     stored.message.properties.message_expiry = Some(9);
@@ -186,7 +189,11 @@ fn i09_every_move_survives_and_leaves_a_message_in_one_place() {
         let last = read(journal, &key, View::Queue).pop().unwrap();
         assert_eq!(last.seq, redriven);
         let last = last.message.unwrap();
-        assert_eq!((last.id, last.cause), (id, Some(message(1).id)));
+        let cause = Cause {
+            id: message(1).id,
+            redrives: 1,
+        };
+        assert_eq!((last.id, last.cause), (id, Some(cause)));
         let deferred = read(journal, &key, View::Deferred);
         assert_eq!(deferred[0].deferred, Some(refused()));
         assert_eq!(deferred.len(), 1);

@@ -13,15 +13,17 @@
 //! ```
 
 mod parcel;
+mod redriven;
 mod unburied;
+mod watch;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bridge_core::{
-    BindingKey, DeadLetterInfo, DeferInfo, Destination, Pending, Placement, Seq, Store, StoreError,
-    Topic,
+    BindingKey, DeadLetterInfo, DeferInfo, Destination, Pending, Placement, Quantity, Seq, Store,
+    StoreError, Topic,
 };
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
@@ -29,6 +31,7 @@ use tracing::{error, info};
 
 use self::parcel::Parcel;
 pub(crate) use self::parcel::{Job, Placed, Shown, Standing};
+pub(crate) use self::watch::{Came, Watch, Watched};
 use crate::metrics::{BindingMetrics, DropPolicy};
 use crate::phase::Phase;
 use crate::{BindingSpec, DeliveryMode, OnFull};
@@ -43,6 +46,8 @@ pub(crate) struct Lane {
     pub(crate) store: Arc<dyn Store>,
     /// Rings when there may be something for the worker to do.
     pub(crate) wake: Notify,
+    /// Who waits to hear what becomes of which message.
+    pub(crate) watched: Watch,
     tasks: TaskTracker,
     state: Mutex<State>,
 }
@@ -66,6 +71,8 @@ struct State {
     told: bool,
     /// Messages that have joined a line, for the worker to know of.
     placed: Vec<Placed>,
+    /// Room in the queue that is spoken for by redrives under way.
+    reserved: Quantity,
     /// Dead letters that there is no room for; the operator wants them held.
     unburied: VecDeque<(Job, DeadLetterInfo)>,
     /// How the worker stands, for those who ask.
@@ -118,6 +125,7 @@ impl Lane {
                 failures: 0,
                 told: false,
                 placed: Vec::new(),
+                reserved: Quantity::default(),
                 unburied: VecDeque::new(),
                 shown: Shown {
                     phase: Phase::LinkDown,
@@ -133,6 +141,7 @@ impl Lane {
             metrics,
             store,
             wake: Notify::new(),
+            watched: Watch::default(),
             tasks,
         }
     }
@@ -285,7 +294,7 @@ impl Lane {
         }
         while let Some(parcel) = state.held.pop_front() {
             let size = parcel.job.stored.message.size();
-            if parcel.placement == Placement::Queue && !self.has_room(size) {
+            if parcel.placement == Placement::Queue && !self.has_room(&state, size) {
                 state.held.push_front(parcel);
                 return (self.spec.queue.on_full == OnFull::DropOldest).then_some(size);
             }
@@ -302,10 +311,13 @@ impl Lane {
         self.lock().failures
     }
 
-    fn has_room(&self, size: u64) -> bool {
-        self.spec
-            .queue
-            .have_room(&self.store.usage(&self.key).queue, size)
+    fn has_room(&self, state: &State, size: u64) -> bool {
+        let waiting = self.store.usage(&self.key).queue;
+        let waiting = Quantity {
+            entries: waiting.entries + state.reserved.entries,
+            bytes: waiting.bytes + state.reserved.bytes,
+        };
+        self.spec.queue.have_room(&waiting, size)
     }
 
     fn queue_or_hold(self: &Arc<Self>, state: &mut State, job: Job) {
@@ -322,7 +334,7 @@ impl Lane {
             self.wake.notify_one();
             return None;
         }
-        if self.has_room(parcel.job.stored.message.size()) {
+        if self.has_room(state, parcel.job.stored.message.size()) {
             return Some(parcel);
         }
         if self.spec.queue.on_full == OnFull::DropNewest {

@@ -10,6 +10,7 @@
 //! ```
 
 mod announce;
+mod control;
 mod deferral;
 mod intake;
 mod lane;
@@ -23,6 +24,11 @@ mod spec;
 mod suspicion;
 mod worker;
 
+pub use control::{
+    Control, ControlError, Cursor, DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterSummary,
+    DeleteOutcome, DeleteResult, InvalidDeadLetterId, MOST_AT_ONCE, Page, RedriveOptions,
+    RedriveOutcome, RedriveResult, RedriveVerdict, Selection, Total,
+};
 pub use intake::subscriptions_of;
 pub use runtime::{BindingStatus, Failure, Overview, Parts, Runtime, StartError, Status, Stopped};
 pub use spec::{

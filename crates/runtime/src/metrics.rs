@@ -29,6 +29,8 @@ pub(crate) struct Metrics {
     dropped: IntCounterVec,
     left: IntCounterVec,
     store_failures: IntCounterVec,
+    redrive: IntCounterVec,
+    deleted: IntCounterVec,
     queue_depth: IntGaugeVec,
     queue_bytes: IntGaugeVec,
     queue_blocked: IntGaugeVec,
@@ -146,6 +148,16 @@ impl Metrics {
                 "Attempts to store a message that failed; the message is held and stored again.",
                 &BINDING,
             )?,
+            redrive: counter(
+                "redrive_total",
+                "Redrives of dead letters, by what came of them.",
+                &["route", "binding", "outcome"],
+            )?,
+            deleted: counter(
+                "dead_letters_deleted_total",
+                "Dead letters that were deleted.",
+                &BINDING,
+            )?,
             queue_depth: gauge("queue_depth", "Messages that wait in the queue.", &BINDING)?,
             queue_bytes: gauge(
                 "queue_bytes",
@@ -216,6 +228,8 @@ impl Metrics {
             &self.dropped,
             &self.left,
             &self.store_failures,
+            &self.redrive,
+            &self.deleted,
         ];
         let gauges = [
             &self.source_unsettled_bytes,
@@ -258,6 +272,18 @@ impl Metrics {
             .set(signed(bytes));
     }
 
+    /// Counts what came of the redrive of a dead letter.
+    pub(crate) fn redriven(&self, key: &BindingKey, outcome: &str) {
+        let labels = [key.route.as_str(), key.binding.as_str(), outcome];
+        self.redrive.with_label_values(&labels).inc();
+    }
+
+    /// Counts a dead letter that was deleted.
+    pub(crate) fn dead_letter_deleted(&self, key: &BindingKey) {
+        let labels = [key.route.as_str(), key.binding.as_str()];
+        self.deleted.with_label_values(&labels).inc();
+    }
+
     /// The counters of one binding, all there from the start so that a rate has a first value.
     pub(crate) fn binding(&self, key: &BindingKey) -> BindingMetrics {
         let labels = [key.route.as_str(), key.binding.as_str()];
@@ -269,6 +295,11 @@ impl Metrics {
             self.dead_letter_overflow
                 .with_label_values(&[labels[0], labels[1], policy]);
         }
+        for outcome in ["moved", "already_redriven", "queue_full", "store_failed"] {
+            self.redrive
+                .with_label_values(&[labels[0], labels[1], outcome]);
+        }
+        self.deleted.with_label_values(&labels);
         BindingMetrics {
             received: self.received.with_label_values(&labels),
             delivered: self.delivered.with_label_values(&labels),
@@ -333,7 +364,7 @@ pub(crate) enum DropPolicy {
 }
 
 impl DropPolicy {
-    const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Oldest => "drop_oldest",
             Self::Newest => "drop_newest",

@@ -16,12 +16,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
 
-use crate::RouteSpec;
+use crate::control::Shared;
 use crate::intake::{Intake, Router, UNSETTLED_KIB, subscriptions_of};
 use crate::lane::Lane;
 use crate::metrics::Metrics;
 use crate::session::Session;
 use crate::worker::{self, Context};
+use crate::{Control, RouteSpec};
 
 /// How long a stop waits for the store to make durable what it has.
 const FLUSH: Duration = Duration::from_secs(10);
@@ -92,6 +93,7 @@ pub struct Overview {
 #[derive(Debug)]
 pub struct Runtime {
     overview: Overview,
+    control: Arc<Shared>,
     intakes: JoinSet<Name>,
     workers: JoinSet<()>,
     puts: TaskTracker,
@@ -275,12 +277,21 @@ impl Runtime {
             intakes.spawn(intake.run(stop_intake.clone()));
             sources.insert(session.clone(), (source.clone(), unsettled));
         }
+        let lanes: Vec<Arc<Lane>> = lanes.into_values().flatten().collect();
+        let (control, serving) = Shared::new(
+            &lanes,
+            parts.store.clone(),
+            parts.clock.clone(),
+            metrics.clone(),
+        );
+        workers.spawn(serving);
         Ok(Self {
+            control,
             overview: Overview {
                 sources,
                 sinks: parts.sinks,
                 routes: parts.routes.iter().map(route_filters).collect(),
-                lanes: lanes.into_values().flatten().collect(),
+                lanes,
                 store: parts.store,
                 clock: parts.clock,
                 metrics,
@@ -291,6 +302,11 @@ impl Runtime {
             stop_intake,
             stop_workers,
         })
+    }
+
+    /// The operator's hands on it.
+    pub fn control(&self) -> Control {
+        Control::of(&self.control)
     }
 
     /// A look at it.
@@ -322,6 +338,7 @@ impl Runtime {
             "no more messages are taken in; what is under way settles"
         );
         self.stop_intake.cancel();
+        self.control.stop();
         while let Some(ended) = self.intakes.join_next().await {
             if let Err(failure) = ended {
                 error!(event = "intake_failed", error = %failure);
@@ -352,6 +369,7 @@ impl Runtime {
             );
             self.workers.shutdown().await;
         }
+        let _ = tokio::time::timeout(drain, self.control.stopped()).await;
         // A disk that does not answer is not waited for: what it has not got is with the sources.
         let flush = tokio::time::timeout(FLUSH, self.overview.store.flush());
         let flushed = flush

@@ -22,6 +22,7 @@ pub struct Ledger {
     pub dead_letters: u64,
     pub dropped: u64,
     pub left: u64,
+    pub deleted: u64,
     pub in_progress: u64,
 }
 
@@ -46,6 +47,7 @@ impl Ledger {
             // One series for each policy that has dropped something.
             dropped: metrics.whole("bridge_dropped_total", &labels).unwrap_or(0),
             left: there("bridge_left_at_source_total"),
+            deleted: there("bridge_dead_letters_deleted_total"),
             in_progress: there("bridge_in_progress"),
         }
     }
@@ -85,7 +87,8 @@ impl Ledger {
             + self.deferred
             + self.dead_letters
             + self.dropped
-            + self.left;
+            + self.left
+            + self.deleted;
         self.is_quiet() && came == went
     }
 
@@ -105,7 +108,7 @@ impl fmt::Display for Ledger {
         write!(
             f,
             "received {} + carried over {} = delivered {} + queued {} + deferred {} + \
-             dead letters {} + dropped {} + left {} (in progress {})",
+             dead letters {} + dropped {} + left {} + deleted {} (in progress {})",
             self.received,
             self.carried_over,
             self.delivered,
@@ -114,6 +117,7 @@ impl fmt::Display for Ledger {
             self.dead_letters,
             self.dropped,
             self.left,
+            self.deleted,
             self.in_progress,
         )
     }
@@ -125,7 +129,7 @@ mod tests {
 
     fn ledger(delivered: u32, in_progress: u32) -> Ledger {
         let text = format!(
-            "bridge_received_total{{route=\"r\",binding=\"b\"}} 5\n\
+            "bridge_received_total{{route=\"r\",binding=\"b\"}} 6\n\
              bridge_carried_over{{route=\"r\",binding=\"b\"}} 2\n\
              bridge_delivered_total{{route=\"r\",binding=\"b\"}} {delivered}\n\
              bridge_queue_depth{{route=\"r\",binding=\"b\"}} 1\n\
@@ -134,6 +138,7 @@ mod tests {
              bridge_dropped_total{{route=\"r\",binding=\"b\",policy=\"drop_oldest\"}} 1\n\
              bridge_dropped_total{{route=\"r\",binding=\"b\",policy=\"expired\"}} 1\n\
              bridge_left_at_source_total{{route=\"r\",binding=\"b\"}} 0\n\
+             bridge_dead_letters_deleted_total{{route=\"r\",binding=\"b\"}} 1\n\
              bridge_in_progress{{route=\"r\",binding=\"b\"}} {in_progress}\n"
         );
         Ledger::of(&Metrics::parse(&text).unwrap(), "r", "b")

@@ -51,6 +51,11 @@ impl Inner {
         Seq::new(self.last)
     }
 
+    fn seated(&self, binding: &BindingKey, view: View) -> Vec<Seated> {
+        let views = self.bindings.get(binding);
+        views.map_or_else(Vec::new, |views| views.seated(view))
+    }
+
     fn put(&mut self, message: &Arc<StoredMessage>, to: &[Destination]) -> Result<Seq, StoreError> {
         let behind = to.iter().any(|to| {
             let views = self.bindings.get(&to.binding);
@@ -116,8 +121,7 @@ impl Inner {
             Move::DeadLetter { info, .. } => drop(views.dead.insert(seq, (message, info))),
             Move::Redrive { id, .. } => {
                 now = next;
-                let mut redriven = (*message).clone();
-                redriven.cause = Some(std::mem::replace(&mut redriven.id, id));
+                let redriven = StoredMessage::clone(&message).redriven(id);
                 views.queue.insert(now, Arc::new(redriven));
             }
             Move::Delete { .. } => {}
@@ -177,6 +181,20 @@ fn size(seated: &Seated) -> u64 {
     message.map_or(0, |stored| stored.message.size())
 }
 
+/// As many as fit, and at least one.
+fn page(all: Vec<Seated>, limit: ReadLimit) -> Vec<Seated> {
+    let mut room = limit.bytes;
+    let mut page: Vec<Seated> = Vec::new();
+    for seated in all {
+        if !page.is_empty() && (page.len() >= limit.entries || size(&seated) > room) {
+            break;
+        }
+        room = room.saturating_sub(size(&seated));
+        page.push(seated);
+    }
+    page
+}
+
 fn ready<T: Send + 'static>(result: Result<T, StoreError>) -> Pending<T> {
     Box::pin(std::future::ready(result))
 }
@@ -216,20 +234,22 @@ impl Store for MemoryStore {
         after: Option<Seq>,
         limit: ReadLimit,
     ) -> Pending<Vec<Seated>> {
-        let inner = self.inner();
-        let views = inner.bindings.get(binding);
-        let all = views.map_or_else(Vec::new, |views| views.seated(view));
-        drop(inner);
-        let mut room = limit.bytes;
-        let mut page: Vec<Seated> = Vec::new();
-        for seated in all.into_iter().filter(|seated| Some(seated.seq) > after) {
-            if !page.is_empty() && (page.len() >= limit.entries || size(&seated) > room) {
-                break;
-            }
-            room = room.saturating_sub(size(&seated));
-            page.push(seated);
-        }
-        ready(Ok(page))
+        let mut all = self.inner().seated(binding, view);
+        all.retain(|seated| Some(seated.seq) > after);
+        ready(Ok(page(all, limit)))
+    }
+
+    fn read_back(
+        &self,
+        binding: &BindingKey,
+        view: View,
+        before: Option<Seq>,
+        limit: ReadLimit,
+    ) -> Pending<Vec<Seated>> {
+        let mut all = self.inner().seated(binding, view);
+        all.retain(|seated| before.is_none_or(|before| seated.seq < before));
+        all.reverse();
+        ready(Ok(page(all, limit)))
     }
 
     fn usage(&self, binding: &BindingKey) -> Usage {

@@ -8,8 +8,8 @@ mod entries;
 use std::sync::Arc;
 
 use bridge_core::{
-    Destination, Durability, Message, Move, Moved, PayloadFormat, Pending, Placement, Properties,
-    QoS, Quantity, ReadLimit, Seq, Store, Topic, View,
+    Cause, Destination, Durability, Message, Move, Moved, PayloadFormat, Pending, Placement,
+    Properties, QoS, Quantity, ReadLimit, Seq, Store, Topic, View,
 };
 use futures_executor::block_on;
 
@@ -50,9 +50,11 @@ macro_rules! store_conformance_tests {
             i08_what_lines_up_behind_deferred_messages_is_deferred_by_its_put
             i21_a_redrive_goes_to_the_tail_under_a_new_id
             i21_of_two_redrives_one_moves_the_entry
+            i21_a_message_that_is_refused_again_counts_its_redrives
             i22_a_move_at_another_binding_changes_nothing
             i13_usage_counts_entries_and_bytes
             a_page_is_bounded_and_goes_on_where_the_last_one_ended
+            a_view_is_read_backwards_as_well
             every_binding_with_something_waiting_is_listed
             nothing_overtakes_a_failure
             i07_what_was_acknowledged_is_there_after_reopening
@@ -87,7 +89,10 @@ pub fn a_queue_is_read_in_the_order_of_its_puts(test: &mut dyn StoreUnderTest) {
 pub fn a_message_comes_back_as_it_was(test: &mut dyn StoreUnderTest) {
     let store = test.store();
     let mut stored = (*message(1)).clone();
-    stored.cause = Some(id(9));
+    stored.cause = Some(Cause {
+        id: id(9),
+        redrives: 3,
+    });
     stored.message = Message {
         topic: Topic::parse("ä//$x/√").unwrap(),
         payload: vec![0, 255, 10, 13].into(),
@@ -251,9 +256,38 @@ pub fn i21_a_redrive_goes_to_the_tail_under_a_new_id(test: &mut dyn StoreUnderTe
     let last = read(store, "a", View::Queue).pop().unwrap();
     assert_eq!(last.seq, redriven);
     let last = last.message.unwrap();
-    assert_eq!(last.cause, Some(id(1)));
+    let cause = Cause {
+        id: id(1),
+        redrives: 1,
+    };
+    assert_eq!(last.cause, Some(cause));
     assert_eq!(last.received, message(1).received);
     assert_eq!(last.message, message(1).message);
+}
+
+/// The same number as before, and the dead letter before this one as the cause.
+pub fn i21_a_message_that_is_refused_again_counts_its_redrives(test: &mut dyn StoreUnderTest) {
+    let store = test.store();
+    let mut seq = put(store, 1);
+    for number in 7..10 {
+        done(store, dead(seq));
+        seq = done(store, redrive(seq, number));
+    }
+    done(store, dead(seq));
+    block_on(store.flush()).unwrap();
+    if store.durability() != Durability::Process {
+        assert!(test.reopen(), "a store that survives can be opened again");
+    }
+    let entry = read(test.store(), "a", View::DeadLetters).remove(0);
+    let stored = entry.message.unwrap();
+    let cause = Cause {
+        id: id(8),
+        redrives: 3,
+    };
+    assert_eq!(
+        (entry.seq, stored.id, stored.cause),
+        (seq, id(9), Some(cause))
+    );
 }
 
 /// Both asked for before either is answered.
@@ -332,6 +366,41 @@ pub fn a_page_is_bounded_and_goes_on_where_the_last_one_ended(test: &mut dyn Sto
     }
     let unknown = block_on(store.read(&key("unknown"), View::Queue, None, ALL)).unwrap();
     assert!(unknown.is_empty());
+}
+
+/// Last entry first; bounded like a page that is read forwards.
+pub fn a_view_is_read_backwards_as_well(test: &mut dyn StoreUnderTest) {
+    let store = test.store();
+    let all: Vec<Seq> = (0..10).map(|number| put(store, number)).collect();
+    done(store, dead(all[7]));
+    done(store, dead(all[2]));
+    done(store, dead(all[5]));
+    for seq in [all[1], all[9]] {
+        done(store, defer(seq, 1));
+    }
+    let page = |view, before, entries, bytes| {
+        let limit = ReadLimit { entries, bytes };
+        let page = block_on(store.read_back(&key("a"), view, before, limit)).unwrap();
+        page.iter().map(|seated| seated.seq).collect::<Vec<_>>()
+    };
+    let dead = View::DeadLetters;
+    assert_eq!(page(dead, None, 100, u64::MAX), [all[7], all[5], all[2]]);
+    assert_eq!(page(dead, None, 2, u64::MAX), [all[7], all[5]]);
+    assert_eq!(page(dead, Some(all[7]), 100, SIZE), [all[5]]);
+    assert_eq!(page(dead, Some(all[6]), 0, 0), [all[5]]);
+    assert_eq!(page(dead, Some(all[2]), 100, u64::MAX), []);
+    assert_eq!(
+        page(View::Queue, Some(all[4]), 2, u64::MAX),
+        [all[3], all[0]]
+    );
+    assert_eq!(page(View::Deferred, None, 9, u64::MAX), [all[9], all[1]]);
+    let entry = block_on(store.read_back(&key("a"), dead, None, ALL))
+        .unwrap()
+        .remove(0);
+    assert_eq!(entry.message.unwrap().id, id(7));
+    assert_eq!(entry.dead_letter, Some(given_up()));
+    let unknown = store.read_back(&key("unknown"), dead, None, ALL);
+    assert!(block_on(unknown).unwrap().is_empty());
 }
 
 /// In whichever view; and none that is empty.

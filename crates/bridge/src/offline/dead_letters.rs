@@ -303,7 +303,8 @@ fn render_whole(letters: &[Letter], hex: bool) -> String {
     };
     line("id", &stored.id.to_string());
     if let Some(cause) = stored.cause {
-        line("redriven from", &cause.to_string());
+        line("redriven from", &cause.id.to_string());
+        line("redrives", &cause.redrives.to_string());
     }
     for Letter { binding, info, .. } in letters {
         line("binding", &binding.to_string());
@@ -382,7 +383,8 @@ fn summary_json(letter: &Letter) -> Value {
     } = letter;
     json!({
         "id": stored.id.to_string(),
-        "cause": stored.cause.map(|cause| cause.to_string()),
+        "cause": stored.cause.map(|cause| cause.id.to_string()),
+        "redrives": stored.redrives(),
         "route": binding.route.as_str(),
         "binding": binding.binding.as_str(),
         "reason": info.reason.as_str(),

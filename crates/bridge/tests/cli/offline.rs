@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bridge_core::{
-    BindingKey, DeadLetterInfo, DeferInfo, Destination, Message, MessageId, Move, Name, Placement,
-    Reason, ReasonCode, Seq, Store as _, StoredMessage, Timestamp, Topic,
+    BindingKey, Cause, DeadLetterInfo, DeferInfo, Destination, Message, MessageId, Move, Name,
+    Placement, Reason, ReasonCode, Seq, Store as _, StoredMessage, Timestamp, Topic,
 };
 use bridge_queue::{Journal, JournalOptions};
 
@@ -72,7 +72,10 @@ async fn a_folder() -> (tempfile::TempDir, Journal) {
     let mut hostile = stored(20, "sensors/\u{1b}[2Jx", b"line one\nline two \x1b[31m");
     hostile.message.properties.content_type = Some("text/plain\r\nid: forged".to_owned());
     hostile.message.properties.user_properties = vec![("k\u{202e}".to_owned(), "v".to_owned())];
-    hostile.cause = Some(id(19));
+    hostile.cause = Some(Cause {
+        id: id(19),
+        redrives: 1,
+    });
     let info = refused(payload_format, Some("not \u{9b}31m JSON"), 30);
     put(
         &journal,

@@ -1,7 +1,8 @@
 //! A stored message as bytes. What the index needs of it stands first, at fixed places.
 
 use bridge_core::{
-    Message, MessageId, Name, PayloadFormat, Properties, QoS, StoredMessage, Timestamp, Topic,
+    Cause, Message, MessageId, Name, PayloadFormat, Properties, QoS, StoredMessage, Timestamp,
+    Topic,
 };
 use bytes::Bytes;
 
@@ -36,6 +37,8 @@ impl MessageHead {
 const RETAIN: u8 = 0b0000_0100;
 const CAUSE: u8 = 0b0000_1000;
 const PROPERTIES: u8 = 0b0001_0000;
+/// How often it was redriven is written: it is not once, which is what a cause says by itself.
+const REDRIVES: u8 = 0b0010_0000;
 
 const EXPIRY: u8 = 0b0000_0001;
 const CONTENT_TYPE: u8 = 0b0000_0010;
@@ -58,10 +61,14 @@ pub(crate) fn encode_message(out: &mut Vec<u8>, stored: &StoredMessage) {
         message.qos as u8
             | flag(message.retain, RETAIN)
             | flag(stored.cause.is_some(), CAUSE)
-            | flag(has_properties, PROPERTIES),
+            | flag(has_properties, PROPERTIES)
+            | flag(stored.cause.is_some_and(|c| c.redrives != 1), REDRIVES),
     );
-    if let Some(cause) = stored.cause {
-        out.extend_from_slice(&cause.to_bytes());
+    if let Some(Cause { id, redrives }) = stored.cause {
+        out.extend_from_slice(&id.to_bytes());
+        if redrives != 1 {
+            out.extend_from_slice(&redrives.to_le_bytes());
+        }
     }
     put_short(out, stored.session.as_str().as_bytes());
     put_long(out, message.topic.as_str().as_bytes());
@@ -110,10 +117,13 @@ pub(crate) fn decode_message(bytes: &[u8]) -> Result<StoredMessage, Malformed> {
     let size = reader.u32()?;
     let id = MessageId::from_bytes(reader.array()?);
     let flags = reader.u8()?;
-    let cause = if flags & CAUSE == 0 {
-        None
-    } else {
-        Some(MessageId::from_bytes(reader.array()?))
+    let cause = match (flags & CAUSE != 0, flags & REDRIVES != 0) {
+        (false, false) => None,
+        (false, true) => return Err(Malformed("redriven from no dead letter")),
+        (true, counted) => Some(Cause {
+            id: MessageId::from_bytes(reader.array()?),
+            redrives: if counted { reader.u32()? } else { 1 },
+        }),
     };
     let session = std::str::from_utf8(reader.short()?)
         .ok()

@@ -1,6 +1,6 @@
 //! Every record reads back as it was written, and no bytes make the decoder panic.
 
-use bridge_core::{Message, MessageId, Name, PayloadFormat, Properties, QoS, Topic};
+use bridge_core::{Cause, Message, MessageId, Name, PayloadFormat, Properties, QoS, Topic};
 use bytes::Bytes;
 use proptest::prelude::*;
 
@@ -42,12 +42,12 @@ prop_compose! {
         retain in any::<bool>(),
         properties in any_properties(),
         id in any::<[u8; 16]>(),
-        cause in prop::option::of(any::<[u8; 16]>()),
+        cause in prop::option::of((any::<[u8; 16]>(), 0_u32..4)),
         received in any::<u64>(),
     ) -> StoredMessage {
         StoredMessage {
             id: MessageId::from_bytes(id),
-            cause: cause.map(MessageId::from_bytes),
+            cause: cause.map(|(id, redrives)| Cause { id: MessageId::from_bytes(id), redrives }),
             session: Name::parse("plant").unwrap(),
             received: Timestamp::from_millis(received),
             message: Message {

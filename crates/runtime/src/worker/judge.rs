@@ -9,6 +9,7 @@ use tracing::{error, warn};
 use super::moves::{Done, Ended};
 use super::{Item, Worker};
 use crate::deferral::Refusal;
+use crate::lane::Came;
 use crate::metrics::DropPolicy;
 use crate::phase::Event;
 use crate::{OnDeadLettersFull, OnExpired, mapping};
@@ -76,6 +77,7 @@ impl Worker<'_> {
         self.head_is_done(&item);
         self.attempts.forget(item.stored().id);
         self.lane.metrics.delivered.inc();
+        self.lane.watched.tell(item.stored().id, Came::Delivered);
         let retained = self.retained.accepted(item.stored().id);
         let deferral = &mut self.second.deferral;
         let queued = match &item {
@@ -147,6 +149,8 @@ impl Worker<'_> {
         }
         self.head_is_done(&item);
         self.forget(item.stored().id);
+        let dropped = Came::Dropped(DropPolicy::Expired);
+        self.lane.watched.tell(item.stored().id, dropped);
         match item {
             Item::Live(_, job) => {
                 self.lane.metrics.dropped_live(DropPolicy::Expired);
@@ -215,6 +219,7 @@ impl Worker<'_> {
                 };
                 self.head_is_done(&item);
                 self.pass.leaves(seq);
+                self.lane.watched.moves(stored.id, seq);
                 let deferral = &mut self.second.deferral;
                 deferral.begin(seq, &topic, size, info.clone(), now);
                 self.moves.defer(seq, info);
@@ -271,8 +276,13 @@ impl Worker<'_> {
     fn bury(&mut self, item: Item, info: DeadLetterInfo) {
         self.trial.suspicion.clear(item.stored().id);
         self.head_is_done(&item);
-        if let Item::Replay(seq, _) = &item {
-            self.pass.leaves(*seq);
+        match &item {
+            Item::Replay(seq, stored) => {
+                self.pass.leaves(*seq);
+                self.lane.watched.moves(stored.id, *seq);
+            }
+            Item::Deferred(seq, stored) => self.lane.watched.moves(stored.id, *seq),
+            Item::Live(..) => {}
         }
         let lane = self.lane;
         let size = item.stored().message.size();
@@ -327,6 +337,8 @@ impl Worker<'_> {
         while let Some(seq) = self.moves.take_held() {
             self.tell_full();
             self.pass.has_left(seq);
+            let dropped = Came::Dropped(DropPolicy::DeadLettersFull);
+            self.lane.watched.tell_of(seq, dropped);
             self.lane.store.settle(&self.lane.key, &[seq]);
         }
     }
@@ -338,6 +350,7 @@ impl Worker<'_> {
                     self.lane.metrics.deferred.inc();
                 }
                 self.pass.has_left(seq);
+                self.lane.watched.tell_of(seq, Came::Deferred);
                 let now = self.context.clock.monotonic();
                 self.second.deferral.moved(seq, now);
                 self.noted(seq);
@@ -345,6 +358,7 @@ impl Worker<'_> {
             Ended::Dead(seq, reason) => {
                 self.pass.has_left(seq);
                 self.lane.metrics.dead_lettered(reason);
+                self.lane.watched.tell_of(seq, Came::Dead(seq, reason));
             }
             Ended::Gone(seq) => {
                 self.pass.has_left(seq);

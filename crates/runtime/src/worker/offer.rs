@@ -170,8 +170,9 @@ impl Worker<'_> {
                 self.second.deferral.placing(&topic, size);
                 self.lane.defer(job, topic, info);
             }
-            Item::Replay(seq, _) | Item::Deferred(seq, _) => {
+            Item::Replay(seq, stored) | Item::Deferred(seq, stored) => {
                 self.pass.leaves(seq);
+                self.lane.watched.moves(stored.id, seq);
                 self.second
                     .deferral
                     .begin(seq, &topic, size, info.clone(), now);

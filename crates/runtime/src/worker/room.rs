@@ -3,6 +3,7 @@
 use bridge_core::{ReadLimit, View};
 
 use super::Worker;
+use crate::lane::Came;
 use crate::metrics::DropPolicy;
 
 impl Worker<'_> {
@@ -53,6 +54,8 @@ impl Worker<'_> {
             self.lane.metrics.dropped_queued(DropPolicy::Oldest);
             if let Ok(stored) = &entry.message {
                 self.forget(stored.id);
+                let dropped = Came::Dropped(DropPolicy::Oldest);
+                self.lane.watched.tell(stored.id, dropped);
             }
             self.pass.forget(entry.seq);
             dropped = true;

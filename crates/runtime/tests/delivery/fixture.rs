@@ -285,7 +285,11 @@ impl Fixture {
             + status.usage.dead_letters.entries;
         assert_eq!(
             of("received_total") + of("carried_over"),
-            of("delivered_total") + waiting + of("dropped_total") + of("left_at_source_total"),
+            of("delivered_total")
+                + waiting
+                + of("dropped_total")
+                + of("left_at_source_total")
+                + of("dead_letters_deleted_total"),
             "the ledger of binding {binding} does not balance"
         );
     }

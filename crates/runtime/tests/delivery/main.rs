@@ -12,6 +12,7 @@ mod fixture;
 mod given_up;
 mod holding;
 mod live;
+mod redrive;
 mod replay;
 mod retained;
 mod schedule;

@@ -209,6 +209,15 @@ impl Store for Outage {
     ) -> Pending<Vec<Seated>> {
         self.store.read(binding, view, after, limit)
     }
+    fn read_back(
+        &self,
+        binding: &BindingKey,
+        view: View,
+        before: Option<Seq>,
+        limit: ReadLimit,
+    ) -> Pending<Vec<Seated>> {
+        self.store.read_back(binding, view, before, limit)
+    }
     fn usage(&self, binding: &BindingKey) -> Usage {
         self.store.usage(binding)
     }

@@ -1,0 +1,194 @@
+//! What an operator does with a running bridge: looks at dead letters, sends them on, deletes them.
+
+mod filter;
+mod letter;
+mod list;
+mod mover;
+mod redrive;
+mod scan;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+use bridge_core::{BindingKey, Clock, MessageId, Store, StoreError};
+use tokio::sync::{Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub use self::filter::DeadLetterFilter;
+pub use self::letter::{DeadLetter, DeadLetterId, DeadLetterSummary, InvalidDeadLetterId};
+pub use self::list::{Cursor, Page, Total};
+pub use self::redrive::{
+    DeleteOutcome, DeleteResult, MOST_AT_ONCE, RedriveOptions, RedriveOutcome, RedriveResult,
+    RedriveVerdict, Selection,
+};
+use crate::lane::Lane;
+use crate::metrics::Metrics;
+
+/// How many entries all calls together may have chosen at a time.
+const CHOSEN: usize = 1_000_000;
+/// Requests that wait for the mover.
+const REQUESTS: usize = 1_024;
+
+/// The operator's hands on running routes; cheap to clone. It stays good while they stop: what
+/// they can do no more then ends with [`ControlError::Stopping`].
+#[derive(Debug, Clone)]
+pub struct Control {
+    /// Weak, so that whoever still holds one does not keep the store from closing.
+    shared: Weak<Shared>,
+}
+
+/// Why a call came to nothing. What it says of single entries is in its results.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ControlError {
+    /// The bridge stops.
+    #[error("the bridge stops; ask again when it runs")]
+    Stopping,
+    /// The store failed on a read.
+    #[error("the store cannot be read")]
+    Store(#[from] StoreError),
+    /// More entries than one call may choose.
+    #[error("{asked} dead letters are too many for one call, which takes {most}; use a job")]
+    TooMany {
+        /// How many were asked for.
+        asked: usize,
+        /// How many are possible.
+        most: usize,
+    },
+    /// Calls that are under way have chosen all that can be held in memory.
+    #[error("too many redrives and deletes are under way; ask again later")]
+    Busy,
+    /// A task has panicked.
+    #[error("the call failed: {0}")]
+    Failed(String),
+}
+
+/// What all calls share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    lanes: BTreeMap<BindingKey, Arc<Lane>>,
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    metrics: Metrics,
+    mover: mpsc::Sender<mover::Request>,
+    chosen: Arc<Semaphore>,
+    tasks: TaskTracker,
+    stopping: CancellationToken,
+}
+
+impl Shared {
+    /// Makes it, and the task that moves entries, which is to be spawned.
+    pub(crate) fn new(
+        lanes: &[Arc<Lane>],
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        metrics: Metrics,
+    ) -> (Arc<Self>, impl Future<Output = ()> + Send + 'static) {
+        let (mover, requests) = mpsc::channel(REQUESTS);
+        let stopping = CancellationToken::new();
+        let by_key = |lane: &Arc<Lane>| (lane.key.clone(), lane.clone());
+        let shared = Arc::new(Self {
+            lanes: lanes.iter().map(by_key).collect(),
+            store,
+            clock,
+            metrics,
+            mover,
+            chosen: Arc::new(Semaphore::new(CHOSEN)),
+            tasks: TaskTracker::new(),
+            stopping: stopping.clone(),
+        });
+        let serving = mover::run(shared.clone(), requests, stopping);
+        (shared, serving)
+    }
+
+    /// Nothing more is begun; what is under way ends.
+    pub(crate) fn stop(&self) {
+        self.stopping.cancel();
+        self.tasks.close();
+    }
+
+    /// Ends when every call has ended after a stop.
+    pub(crate) async fn stopped(&self) {
+        self.tasks.wait().await;
+    }
+
+    /// Every binding that `filter` takes and that has dead letters, configured or not.
+    fn bindings(&self, filter: &DeadLetterFilter) -> Vec<BindingKey> {
+        let mut bindings = self.store.bindings();
+        bindings.retain(|key| filter.takes_binding(key));
+        bindings.retain(|key| self.store.usage(key).dead_letters.entries > 0);
+        bindings
+    }
+
+    fn new_id(&self) -> MessageId {
+        MessageId::new(self.clock.wall(), rand::random())
+    }
+
+    /// Counts a redrive, but none at a binding that does not exist: strangers choose its name.
+    fn count_redrive(&self, id: &DeadLetterId, outcome: &RedriveOutcome) {
+        let there = self.lanes.contains_key(&id.binding)
+            || matches!(outcome, RedriveOutcome::BindingNotFound);
+        if there {
+            self.metrics.redriven(&id.binding, outcome.as_str());
+        }
+    }
+}
+
+impl Control {
+    /// The same, for who makes calls.
+    pub(crate) fn of(shared: &Arc<Shared>) -> Self {
+        Self {
+            shared: Arc::downgrade(shared),
+        }
+    }
+
+    /// One page of the dead letters that `filter` takes, the newest first.
+    pub async fn list(
+        &self,
+        filter: &DeadLetterFilter,
+        limit: usize,
+        cursor: Option<&Cursor>,
+    ) -> Result<Page, ControlError> {
+        Ok(list::list(&*self.running()?, filter, limit, cursor).await?)
+    }
+
+    /// One dead letter whole; `None` when there is none of that name.
+    pub async fn get(&self, id: &DeadLetterId) -> Result<Option<DeadLetter>, ControlError> {
+        Ok(redrive::get(&*self.running()?, id).await?)
+    }
+
+    fn running(&self) -> Result<Arc<Shared>, ControlError> {
+        let shared = self.shared.upgrade();
+        shared
+            .filter(|shared| !shared.stopping.is_cancelled())
+            .ok_or(ControlError::Stopping)
+    }
+}
+
+impl Shared {
+    /// Does what was asked for in a task of its own, so that who asked may hang up.
+    async fn detached<T: Send + 'static>(
+        &self,
+        asked: usize,
+        work: impl Future<Output = Result<T, ControlError>> + Send + 'static,
+    ) -> Result<T, ControlError> {
+        if asked > MOST_AT_ONCE {
+            return Err(ControlError::TooMany {
+                asked,
+                most: MOST_AT_ONCE,
+            });
+        }
+        let share = u32::try_from(asked).unwrap_or(u32::MAX);
+        let share = self.chosen.clone().try_acquire_many_owned(share);
+        let share = share.map_err(|_| ControlError::Busy)?;
+        let task = self.tasks.spawn(async move {
+            let _share = share;
+            work.await
+        });
+        match task.await {
+            Ok(result) => result,
+            Err(failure) if failure.is_cancelled() => Err(ControlError::Stopping),
+            Err(failure) => Err(ControlError::Failed(failure.to_string())),
+        }
+    }
+}

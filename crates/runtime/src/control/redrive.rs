@@ -1,0 +1,447 @@
+//! Redriving and deleting what was chosen, and what came of each entry.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bridge_core::{MessageId, ReadLimit, Seq, StoreError, View};
+use futures_util::stream::{self, StreamExt};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::mover::{Outcome, Request, Wanted};
+use super::scan::{Scan, Way};
+use super::{Control, ControlError, DeadLetter, DeadLetterFilter, DeadLetterId, Shared};
+use crate::lane::{Came, Watched};
+
+/// How many entries one call may choose; a job takes any number.
+pub const MOST_AT_ONCE: usize = 10_000;
+/// Entries of one call that are on their way at a time.
+const PIPELINE: usize = 64;
+
+/// Which dead letters a call is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Selection {
+    /// These, at most [`MOST_AT_ONCE`].
+    Ids(Vec<DeadLetterId>),
+    /// The oldest `limit` that the filter takes, at most [`MOST_AT_ONCE`].
+    Matching {
+        /// Which ones.
+        filter: DeadLetterFilter,
+        /// How many.
+        limit: usize,
+    },
+}
+
+/// How to redrive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RedriveOptions {
+    /// Only say what would happen.
+    pub dry_run: bool,
+    /// How long to wait for the verdict of each entry; `None` asks for none.
+    pub wait: Option<Duration>,
+}
+
+/// What came of one entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RedriveResult {
+    /// Which one.
+    pub id: DeadLetterId,
+    /// What.
+    pub outcome: RedriveOutcome,
+}
+
+/// What came of the redrive of one entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RedriveOutcome {
+    /// It is back in its binding's queue.
+    Moved {
+        /// The id of its message from now on.
+        message_id: MessageId,
+        /// Its number in the queue.
+        seq: Seq,
+        /// What became of it since, if that was asked for.
+        verdict: Option<RedriveVerdict>,
+    },
+    /// It would be moved: nothing was done.
+    WouldMove,
+    /// There is no such dead letter.
+    NotFound,
+    /// The running configuration has no such binding: the entry stays.
+    BindingNotFound,
+    /// Another redrive moved it before.
+    AlreadyRedriven {
+        /// The id of its message since then.
+        message_id: MessageId,
+    },
+    /// The binding's queue has no room for it: the entry stays.
+    QueueFull,
+    /// The store failed on it: the entry stays.
+    StoreFailed(StoreError),
+    /// The bridge stops: the entry stays.
+    Stopping,
+}
+
+/// What became of a redriven message within the time that was waited.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RedriveVerdict {
+    /// The destination accepted it.
+    Delivered,
+    /// It was given up on again.
+    Refused {
+        /// Why.
+        reason: bridge_core::Reason,
+        /// The dead letter that it is now.
+        dead_letter: DeadLetterId,
+    },
+    /// It was refused by a policy that may change, or waits behind such a message of its topic.
+    Deferred,
+    /// A policy of the configuration dropped it.
+    Dropped {
+        /// Which one, as the metrics name it.
+        policy: &'static str,
+    },
+    /// It is still in the queue.
+    Queued,
+}
+
+/// What came of the delete of one entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeleteResult {
+    /// Which one.
+    pub id: DeadLetterId,
+    /// What.
+    pub outcome: DeleteOutcome,
+}
+
+/// What came of the delete of one entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DeleteOutcome {
+    /// It is gone for good.
+    Deleted,
+    /// There is no such dead letter.
+    NotFound,
+    /// It was redriven before.
+    AlreadyRedriven {
+        /// The id of its message since then.
+        message_id: MessageId,
+    },
+    /// The store failed on it: the entry stays.
+    StoreFailed(StoreError),
+    /// The bridge stops: the entry stays.
+    Stopping,
+}
+
+impl RedriveOutcome {
+    /// The word for it in the API and in metrics.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Moved { .. } => "moved",
+            Self::WouldMove => "would_move",
+            Self::NotFound => "not_found",
+            Self::BindingNotFound => "binding_not_found",
+            Self::AlreadyRedriven { .. } => "already_redriven",
+            Self::QueueFull => "queue_full",
+            Self::StoreFailed(_) => "store_failed",
+            Self::Stopping => "stopping",
+        }
+    }
+
+    /// Whether the entry moved, or would.
+    pub const fn is_success(&self) -> bool {
+        matches!(self, Self::Moved { .. } | Self::WouldMove)
+    }
+}
+
+impl RedriveVerdict {
+    /// The word for it in the API.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Delivered => "delivered",
+            Self::Refused { .. } => "refused",
+            Self::Deferred => "deferred",
+            Self::Dropped { .. } => "dropped",
+            Self::Queued => "queued",
+        }
+    }
+}
+
+impl DeleteOutcome {
+    /// The word for it in the API.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Deleted => "deleted",
+            Self::NotFound => "not_found",
+            Self::AlreadyRedriven { .. } => "already_redriven",
+            Self::StoreFailed(_) => "store_failed",
+            Self::Stopping => "stopping",
+        }
+    }
+
+    /// Whether the entry is gone.
+    pub const fn is_success(&self) -> bool {
+        matches!(self, Self::Deleted)
+    }
+}
+
+impl Control {
+    /// Puts dead letters back at the tails of their own bindings' queues, the oldest first, and
+    /// says what came of each: in the order of the ids, or of the entries' numbers.
+    ///
+    /// What was begun is done, also when the future is dropped.
+    pub async fn redrive(
+        &self,
+        selection: Selection,
+        options: RedriveOptions,
+    ) -> Result<Vec<RedriveResult>, ControlError> {
+        let shared = self.running()?;
+        let work = shared.clone();
+        work.detached(asked(&selection), async move {
+            let chosen = choose(&shared, &selection).await?;
+            let deadline = options.wait.map(|wait| Instant::now() + wait);
+            let moved = in_order(chosen, selection, |id| {
+                let shared = shared.clone();
+                async move {
+                    if options.dry_run {
+                        return (would_move(&shared, &id).await, None);
+                    }
+                    redrive_one(&shared, &id, deadline.is_some()).await
+                }
+            });
+            // All are moved before any is waited for.
+            let moved = moved.await;
+            let mut results = Vec::with_capacity(moved.len());
+            for (id, (mut outcome, watched)) in moved {
+                if let (RedriveOutcome::Moved { verdict, .. }, Some(watched), Some(deadline)) =
+                    (&mut outcome, watched, deadline)
+                {
+                    *verdict = Some(verdict_of(&shared, &id, watched, deadline).await);
+                }
+                results.push(RedriveResult { id, outcome });
+            }
+            Ok(results)
+        })
+        .await
+    }
+
+    /// Deletes dead letters for good, and says what came of each, like [`Control::redrive`].
+    pub async fn delete(&self, selection: Selection) -> Result<Vec<DeleteResult>, ControlError> {
+        let shared = self.running()?;
+        let work = shared.clone();
+        work.detached(asked(&selection), async move {
+            let chosen = choose(&shared, &selection).await?;
+            let deleted = in_order(chosen, selection, |id| {
+                let shared = shared.clone();
+                async move { delete_one(&shared, &id).await }
+            });
+            let results = deleted.await.into_iter();
+            Ok(results
+                .map(|(id, outcome)| DeleteResult { id, outcome })
+                .collect())
+        })
+        .await
+    }
+}
+
+/// How many entries a call may be about.
+const fn asked(selection: &Selection) -> usize {
+    match selection {
+        Selection::Ids(ids) => ids.len(),
+        Selection::Matching { limit, .. } => *limit,
+    }
+}
+
+/// The entries that are chosen, the oldest first, each once.
+async fn choose(shared: &Shared, selection: &Selection) -> Result<Vec<DeadLetterId>, ControlError> {
+    match selection {
+        Selection::Ids(ids) => {
+            let mut ids = ids.clone();
+            ids.sort_by(|a, b| (a.seq, &a.binding).cmp(&(b.seq, &b.binding)));
+            ids.dedup();
+            Ok(ids)
+        }
+        Selection::Matching { filter, limit } => {
+            let bindings = shared.bindings(filter);
+            let scan = Scan::new(shared.store.clone(), Way::OldestFirst, bindings);
+            let mut scan = scan.up_to_now().await?;
+            let mut chosen = Vec::new();
+            while chosen.len() < *limit
+                && let Some((binding, seated)) = scan.next().await?
+            {
+                let (seq, all) = (seated.seq, filter.is_by_binding_only());
+                let letter = DeadLetter::of(&binding, seated);
+                // One that cannot be read is taken by a filter that asks for nothing of it.
+                let taken = letter.map_or(all, |letter| filter.takes(&letter.stored, &letter.info));
+                if taken {
+                    chosen.push(DeadLetterId { binding, seq });
+                }
+            }
+            Ok(chosen)
+        }
+    }
+}
+
+/// Does `one` for each of `chosen`, several at a time; gives the results in the order in which
+/// ids were asked for.
+async fn in_order<T, F: Future<Output = T>>(
+    chosen: Vec<DeadLetterId>,
+    selection: Selection,
+    one: impl Fn(DeadLetterId) -> F,
+) -> Vec<(DeadLetterId, T)> {
+    let all = chosen.into_iter().map(|id| {
+        let done = one(id.clone());
+        async move { (id, done.await) }
+    });
+    let done: Vec<(DeadLetterId, T)> = stream::iter(all).buffered(PIPELINE).collect().await;
+    let Selection::Ids(asked) = selection else {
+        return done;
+    };
+    let mut by_id: std::collections::HashMap<DeadLetterId, T> = done.into_iter().collect();
+    // One that was asked for twice is answered once.
+    let results = asked.into_iter().filter_map(|id| {
+        let result = by_id.remove(&id)?;
+        Some((id, result))
+    });
+    results.collect()
+}
+
+/// Reads one dead letter; `None` when there is none of that name.
+pub(super) async fn get(
+    shared: &Shared,
+    id: &DeadLetterId,
+) -> Result<Option<DeadLetter>, StoreError> {
+    let limit = ReadLimit {
+        entries: 1,
+        bytes: 0,
+    };
+    let before = Seq::new(id.seq.get().saturating_add(1));
+    let view = View::DeadLetters;
+    let found = shared
+        .store
+        .read_back(&id.binding, view, Some(before), limit);
+    match found.await?.pop() {
+        Some(seated) if seated.seq == id.seq => DeadLetter::of(&id.binding, seated).map(Some),
+        _ => Ok(None),
+    }
+}
+
+async fn would_move(shared: &Shared, id: &DeadLetterId) -> RedriveOutcome {
+    let letter = match get(shared, id).await {
+        Ok(Some(letter)) => letter,
+        Ok(None) => return RedriveOutcome::NotFound,
+        Err(failure) => return RedriveOutcome::StoreFailed(failure),
+    };
+    let Some(lane) = shared.lanes.get(&id.binding) else {
+        return RedriveOutcome::BindingNotFound;
+    };
+    let size = letter.stored.message.size();
+    if !lane.reserve(size) {
+        return RedriveOutcome::QueueFull;
+    }
+    lane.release(size);
+    RedriveOutcome::WouldMove
+}
+
+/// Redrives one entry, and watches what becomes of it if that is wanted.
+pub(super) async fn redrive_one(
+    shared: &Arc<Shared>,
+    id: &DeadLetterId,
+    watch: bool,
+) -> (RedriveOutcome, Option<Watched>) {
+    let (outcome, watched) = redrive_uncounted(shared, id, watch).await;
+    shared.count_redrive(id, &outcome);
+    (outcome, watched)
+}
+
+async fn redrive_uncounted(
+    shared: &Arc<Shared>,
+    id: &DeadLetterId,
+    watch: bool,
+) -> (RedriveOutcome, Option<Watched>) {
+    let size = match get(shared, id).await {
+        Ok(Some(letter)) => Some(letter.stored.message.size()),
+        // Another one was first, and may be remembered.
+        Ok(None) => None,
+        Err(StoreError::Closed) => return (RedriveOutcome::Stopping, None),
+        Err(failure) => return (RedriveOutcome::StoreFailed(failure), None),
+    };
+    let message_id = shared.new_id();
+    let lane = shared.lanes.get(&id.binding);
+    // Before it moves: its binding may be faster than this task.
+    let watched = lane.filter(|_| watch).map(|lane| lane.watch(message_id));
+    let outcome = match ask(shared, id, Wanted::Redrive(message_id, size)).await {
+        Outcome::Done(seq) => RedriveOutcome::Moved {
+            message_id,
+            seq,
+            verdict: None,
+        },
+        Outcome::NotFound => RedriveOutcome::NotFound,
+        Outcome::BindingNotFound if size.is_none() => RedriveOutcome::NotFound,
+        Outcome::BindingNotFound => RedriveOutcome::BindingNotFound,
+        Outcome::AlreadyRedriven(message_id) => RedriveOutcome::AlreadyRedriven { message_id },
+        Outcome::QueueFull => RedriveOutcome::QueueFull,
+        Outcome::Failed(failure) => RedriveOutcome::StoreFailed(failure),
+        Outcome::Stopping => RedriveOutcome::Stopping,
+    };
+    (outcome, watched)
+}
+
+/// Deletes one entry.
+pub(super) async fn delete_one(shared: &Shared, id: &DeadLetterId) -> DeleteOutcome {
+    match ask(shared, id, Wanted::Delete).await {
+        Outcome::Done(_) => DeleteOutcome::Deleted,
+        Outcome::AlreadyRedriven(message_id) => DeleteOutcome::AlreadyRedriven { message_id },
+        // The others are those of redrives.
+        Outcome::NotFound | Outcome::BindingNotFound | Outcome::QueueFull => {
+            DeleteOutcome::NotFound
+        }
+        Outcome::Failed(failure) => DeleteOutcome::StoreFailed(failure),
+        Outcome::Stopping => DeleteOutcome::Stopping,
+    }
+}
+
+async fn ask(shared: &Shared, letter: &DeadLetterId, wanted: Wanted) -> Outcome {
+    let (answer, outcome) = oneshot::channel();
+    let request = Request {
+        letter: letter.clone(),
+        wanted,
+        answer,
+    };
+    if shared.mover.send(request).await.is_err() {
+        return Outcome::Stopping;
+    }
+    outcome.await.unwrap_or(Outcome::Stopping)
+}
+
+async fn verdict_of(
+    shared: &Shared,
+    id: &DeadLetterId,
+    watched: Watched,
+    deadline: Instant,
+) -> RedriveVerdict {
+    let came = tokio::select! {
+        biased;
+        came = watched.came() => came,
+        () = shared.stopping.cancelled() => None,
+        () = tokio::time::sleep_until(deadline) => None,
+    };
+    verdict(&id.binding, came)
+}
+
+/// What came of a watched message, as it is told.
+pub(super) fn verdict(binding: &bridge_core::BindingKey, came: Option<Came>) -> RedriveVerdict {
+    match came {
+        None => RedriveVerdict::Queued,
+        Some(Came::Delivered) => RedriveVerdict::Delivered,
+        Some(Came::Deferred) => RedriveVerdict::Deferred,
+        Some(Came::Dropped(policy)) => RedriveVerdict::Dropped {
+            policy: policy.as_str(),
+        },
+        Some(Came::Dead(seq, reason)) => RedriveVerdict::Refused {
+            reason,
+            dead_letter: DeadLetterId {
+                binding: binding.clone(),
+                seq,
+            },
+        },
+    }
+}
