@@ -9,8 +9,12 @@
 )]
 
 mod bounds;
+mod collision;
 mod content;
 mod crossing;
+#[cfg(feature = "demo")]
+#[path = "../interop/embedded.rs"]
+mod embedded;
 mod fan_out;
 mod field;
 mod full;

@@ -6,9 +6,6 @@ use mqtt5::broker::config::{StorageBackend, StorageConfig};
 use mqtt5::broker::{BrokerConfig, MqttBroker};
 use tokio::task::JoinHandle;
 
-/// What is built in: the broker itself does not say its version.
-const LOCK_FILE: &str = include_str!("../../../../Cargo.lock");
-
 /// A running broker; ended on drop.
 pub(crate) struct Embedded {
     pub(crate) port: u16,
@@ -28,15 +25,6 @@ impl Embedded {
             port,
             running: tokio::spawn(async move { broker.run().await.unwrap() }),
         }
-    }
-
-    /// Its name and version, as `mqtt5 0.49.0`.
-    pub(crate) fn name() -> String {
-        let (_, version) = LOCK_FILE
-            .split_once("name = \"mqtt5\"\nversion = \"")
-            .expect("the lock file has the broker's version");
-        let (version, _) = version.split_once('"').expect("a version in quotes");
-        format!("mqtt5 {version}")
     }
 }
 
