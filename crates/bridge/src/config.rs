@@ -9,6 +9,7 @@ mod check;
 mod env;
 mod fields;
 mod identity;
+mod lease;
 mod loops;
 mod machine;
 mod nearest;
@@ -33,7 +34,8 @@ use bridge_runtime::RouteSpec;
 use bridge_transport::SessionConfig;
 
 pub(crate) use env::Host;
-pub(crate) use identity::{Identity, Suffix};
+pub(crate) use identity::{Identity, Mode, Suffix};
+pub(crate) use lease::{Lease, LeaseStore};
 pub(crate) use machine::Machine;
 pub(crate) use quantity::{show_duration, show_size};
 pub(crate) use report::{ConfigErrors, Diagnostic, Paint, Report, Warning};
@@ -52,6 +54,8 @@ pub(crate) struct Config {
     pub(crate) sessions: BTreeMap<Name, SessionConfig>,
     /// Who each of them is to its broker.
     pub(crate) identities: BTreeMap<Name, Identity>,
+    /// What the exclusive ones wait for; there is one where any is.
+    pub(crate) lease: Option<Lease>,
     /// The routes, in the order of the file.
     pub(crate) routes: Vec<RouteSpec>,
     /// Where probes and metrics are answered.

@@ -7,6 +7,7 @@ mod demo;
 mod explain;
 mod health;
 mod identities;
+mod lease;
 mod logging;
 mod monitor;
 mod offline;

@@ -25,8 +25,10 @@ const PATHS: &str = "there are /livez, /readyz and /metrics\n";
 
 /// What the listener shows of the service behind it.
 pub(crate) trait Observed: Send + Sync + 'static {
-    /// How it goes, or `None` once it is stopping.
+    /// How it goes, or `None` once it is stopping. What is not expected of a standby is left out.
     fn status(&self) -> Option<Status>;
+    /// Whether it is active or on standby, where it has exclusive sessions.
+    fn role(&self) -> Option<&'static str>;
     /// Every metric, up to date.
     fn metrics(&self) -> Vec<prometheus::proto::MetricFamily>;
 }
@@ -143,6 +145,16 @@ fn missing(status: &Status, level: Level) -> String {
     lines
 }
 
+/// Whether that is ready, and the answer.
+fn told(missing: &str, role: Option<&str>) -> (bool, String) {
+    let ready = missing.is_empty();
+    let mut text = if ready { "ready\n" } else { missing }.to_owned();
+    if let Some(role) = role {
+        let _ = writeln!(text, "role: {role}");
+    }
+    (ready, text)
+}
+
 async fn readyz(State(observed): State<Arc<dyn Observed>>, RawQuery(query): RawQuery) -> Response {
     let level = match Level::of(query.as_deref()) {
         Ok(level) => level,
@@ -151,12 +163,13 @@ async fn readyz(State(observed): State<Arc<dyn Observed>>, RawQuery(query): RawQ
     let Some(status) = observed.status() else {
         return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n").into_response();
     };
-    let missing = missing(&status, level);
-    if missing.is_empty() {
-        "ready\n".into_response()
+    let (ready, text) = told(&missing(&status, level), observed.role());
+    let code = if ready {
+        StatusCode::OK
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, missing).into_response()
-    }
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    (code, text).into_response()
 }
 
 async fn metrics(State(observed): State<Arc<dyn Observed>>) -> Response {
@@ -226,6 +239,18 @@ mod tests {
              route telemetry: degraded, the broker refuses its topic filter b\n"
         );
         assert_eq!(missing(&status, Level::Connected), "");
+    }
+
+    #[test]
+    fn the_role_is_told_where_there_is_one_ready_or_not() {
+        assert_eq!(told("", None), (true, "ready\n".to_owned()));
+        assert_eq!(
+            told("", Some("standby")),
+            (true, "ready\nrole: standby\n".to_owned())
+        );
+        let (ready, text) = told("session plant: source not connected\n", Some("active"));
+        assert!(!ready);
+        assert_eq!(text, "session plant: source not connected\nrole: active\n");
     }
 
     #[test]

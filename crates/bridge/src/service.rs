@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use bridge_core::{Backoff, Clock, Name, Sink, Source, Store, SystemClock};
+use bridge_core::{Backoff, Clock, Name, Permit, Sink, Source, Store, SystemClock};
 use bridge_queue::{Journal, RecoveryReport};
 use bridge_runtime::{Overview, Parts, Runtime, Status, Stopped, subscriptions_of};
 use bridge_transport::{Reader, Writer, WriterIdentity};
@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::config::Config;
+use crate::lease::Lease;
 use crate::monitor::{Monitor, Observed};
 use crate::process_metrics::ProcessMetrics;
 
@@ -29,6 +30,7 @@ pub(crate) struct Service {
     runtime: Runtime,
     observed: Arc<Observation>,
     journal: Arc<Journal>,
+    lease: Option<Arc<Lease>>,
     drain_timeout: Duration,
     monitor: Option<Listening>,
 }
@@ -51,8 +53,10 @@ impl Service {
         };
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let registry = Registry::new();
-        let readers = start_readers(&config, &clock);
-        let writers = start_writers(&config, &clock);
+        let lease = Lease::keep(&config, &clock, &registry)?.map(Arc::new);
+        let permits = |session: &Name| lease.as_ref()?.permit(session);
+        let readers = start_readers(&config, &clock, permits);
+        let writers = start_writers(&config, &clock, permits);
         let backoff = Backoff::try_new(RETRY.0, RETRY.1).context("the delays between retries")?;
         let runtime = Runtime::start(Parts {
             routes: config.routes.clone(),
@@ -68,6 +72,12 @@ impl Service {
             journal: journal.clone(),
             process: ProcessMetrics::register(&registry, &config.bridge_id, &opened)?,
             registry,
+            lease: lease.clone(),
+            sources: config
+                .routes
+                .iter()
+                .map(|route| (route.name.clone(), route.source.clone()))
+                .collect(),
             readers,
             writers,
             stopping: AtomicBool::new(false),
@@ -96,6 +106,7 @@ impl Service {
             runtime,
             observed,
             journal,
+            lease,
             drain_timeout: config.drain_timeout,
             monitor,
         })
@@ -138,10 +149,14 @@ impl Service {
     }
 
     /// Stops in order: not ready any more, no intake, what is under way settles, the store is
-    /// flushed, the sessions say goodbye, the listener closes.
+    /// flushed, the sessions say goodbye, the lease goes to whoever waits for it, the listener
+    /// closes.
     pub(crate) async fn shutdown(self) -> anyhow::Result<Stopped> {
         self.observed.stopping.store(true, Ordering::SeqCst);
         let stopped = self.runtime.shutdown(self.drain_timeout).await;
+        if let Some(lease) = &self.lease {
+            lease.release().await;
+        }
         if let Some(monitor) = self.monitor {
             monitor.stop.cancel();
             // A listener that ended by itself has said so in `failed`, and a task's end is told once.
@@ -169,6 +184,9 @@ struct Observation {
     journal: Arc<Journal>,
     registry: Registry,
     process: ProcessMetrics,
+    lease: Option<Arc<Lease>>,
+    /// Of each route.
+    sources: BTreeMap<Name, Name>,
     readers: BTreeMap<Name, Arc<Reader>>,
     writers: BTreeMap<Name, Arc<Writer>>,
     stopping: AtomicBool,
@@ -178,7 +196,24 @@ struct Observation {
 
 impl Observed for Observation {
     fn status(&self) -> Option<Status> {
-        (!self.stopping.load(Ordering::SeqCst)).then(|| self.overview.status())
+        if self.stopping.load(Ordering::SeqCst) {
+            return None;
+        }
+        let mut status = self.overview.status();
+        if let Some(lease) = &self.lease {
+            let expected = |session: &Name| !lease.excuses(session);
+            status.sources.retain(|session, _| expected(session));
+            status.sinks.retain(|session, _| expected(session));
+            let sources = &self.sources;
+            status
+                .refused
+                .retain(|route, _| sources.get(route).is_none_or(expected));
+        }
+        Some(status)
+    }
+
+    fn role(&self) -> Option<&'static str> {
+        self.lease.as_ref().map(|lease| lease.role())
     }
 
     fn metrics(&self) -> Vec<MetricFamily> {
@@ -189,6 +224,9 @@ impl Observed for Observation {
         }
         for (session, writer) in &self.writers {
             self.process.session(session, "writer", &writer.stats());
+        }
+        if let Some(lease) = &self.lease {
+            lease.refresh_metrics();
         }
         self.process.journal(&self.journal.stats());
         self.registry.gather()
@@ -245,7 +283,11 @@ fn sinks(config: &Config) -> BTreeSet<&Name> {
         .collect()
 }
 
-fn start_readers(config: &Config, clock: &Arc<dyn Clock>) -> BTreeMap<Name, Arc<Reader>> {
+fn start_readers(
+    config: &Config,
+    clock: &Arc<dyn Clock>,
+    permit: impl Fn(&Name) -> Option<Arc<dyn Permit>>,
+) -> BTreeMap<Name, Arc<Reader>> {
     let sources: BTreeSet<&Name> = config.routes.iter().map(|route| &route.source).collect();
     let sinks = sinks(config);
     let reader = |(name, session): (&Name, &bridge_transport::SessionConfig)| {
@@ -257,7 +299,11 @@ fn start_readers(config: &Config, clock: &Arc<dyn Clock>) -> BTreeMap<Name, Arc<
             // One connection says whether the session is there: the one that writes.
             session.status = None;
         }
-        let reader = Reader::start(session, subscriptions_of(routes), clock.clone());
+        let (subscriptions, clock) = (subscriptions_of(routes), clock.clone());
+        let reader = match permit(name) {
+            Some(permit) => Reader::start_with_permit(session, subscriptions, clock, permit),
+            None => Reader::start(session, subscriptions, clock),
+        };
         (name.clone(), Arc::new(reader))
     };
     let sessions = config.sessions.iter();
@@ -267,7 +313,11 @@ fn start_readers(config: &Config, clock: &Arc<dyn Clock>) -> BTreeMap<Name, Arc<
         .collect()
 }
 
-fn start_writers(config: &Config, clock: &Arc<dyn Clock>) -> BTreeMap<Name, Arc<Writer>> {
+fn start_writers(
+    config: &Config,
+    clock: &Arc<dyn Clock>,
+    permit: impl Fn(&Name) -> Option<Arc<dyn Permit>>,
+) -> BTreeMap<Name, Arc<Writer>> {
     let sources: BTreeSet<&Name> = config.routes.iter().map(|route| &route.source).collect();
     let sinks = sinks(config);
     let writer = |(name, session): (&Name, &bridge_transport::SessionConfig)| {
@@ -276,7 +326,11 @@ fn start_writers(config: &Config, clock: &Arc<dyn Clock>) -> BTreeMap<Name, Arc<
         } else {
             WriterIdentity::ClientId
         };
-        let writer = Writer::start(session.clone(), identity, clock.clone());
+        let (session, clock) = (session.clone(), clock.clone());
+        let writer = match permit(name) {
+            Some(permit) => Writer::start_with_permit(session, identity, clock, permit),
+            None => Writer::start(session, identity, clock),
+        };
         (name.clone(), Arc::new(writer))
     };
     let sessions = config.sessions.iter();

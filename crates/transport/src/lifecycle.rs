@@ -286,12 +286,13 @@ impl Lifecycle {
     }
 
     /// The first in a row is no error by itself: a new instance may have come before the old one
-    /// had gone. Instances that share a subscription are meant to be there at the same time.
+    /// had gone. Instances that share a subscription are meant to be there at the same time, and of
+    /// those of an exclusive session only one ever connects.
     fn announce_takeover(&self, broker: &Endpoint, row: u32, delay: Duration) {
         let (session, role) = (&self.config.name, self.role);
         let (client_id, epoch) = (&self.client_id, self.epoch);
         let reconnect_in_ms = millis(delay);
-        if row > 1 || (self.shares && !self.exclusive) {
+        if row > 1 || self.shares || self.exclusive {
             error!(
                 event = "session_taken_over",
                 %session,

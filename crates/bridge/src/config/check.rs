@@ -3,6 +3,7 @@
 mod binding;
 mod credentials;
 mod identity;
+mod lease;
 mod place;
 mod reach;
 mod route;
@@ -48,10 +49,12 @@ pub(super) fn config(
 }
 
 fn whole(reader: &mut Reader<'_>, root: &Map<'_>, folder: &Path) -> Option<Config> {
-    let bridge_id = reader
-        .section(root, &fields::BRIDGE)
-        .and_then(|section| reader.text(&section, &fields::BRIDGE_ID))
+    let identity = reader.section(root, &fields::BRIDGE);
+    let bridge_id = identity
+        .as_ref()
+        .and_then(|section| reader.text(section, &fields::BRIDGE_ID))
         .and_then(|id| name(reader, &id));
+    let lease = lease::check(reader, root, folder, identity.as_ref(), bridge_id.as_ref());
     let data_dir = reader.text(root, &fields::DATA_DIR).and_then(|dir| {
         if dir.value.value.is_empty() {
             reader.report(&dir.at, Problem::EmptyText);
@@ -112,6 +115,12 @@ fn whole(reader: &mut Reader<'_>, root: &Map<'_>, folder: &Path) -> Option<Confi
     });
     together::shared(reader, &sessions, shared);
     report_loops(reader, &sessions, &routes);
+    together::exclusive(
+        reader,
+        root,
+        &sessions,
+        sessions.len() == session_maps.len(),
+    );
 
     Some(Config {
         bridge_id: bridge_id?,
@@ -131,6 +140,7 @@ fn whole(reader: &mut Reader<'_>, root: &Map<'_>, folder: &Path) -> Option<Confi
             .into_iter()
             .map(|session| (session.config.name.clone(), session.config))
             .collect::<BTreeMap<_, _>>(),
+        lease: lease.ok()?,
         routes: routes.into_iter().map(|route| route.spec).collect(),
         monitor,
         drain_timeout: drain_timeout?.value,

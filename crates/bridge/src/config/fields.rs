@@ -1,10 +1,12 @@
 //! Every field of the configuration, once: its name, what it takes, what it is when it is left
 //! out, and what it is for. The reader, the JSON Schema and the error texts all come from here.
 
+mod lease;
 mod reach;
 mod route;
 mod session;
 
+pub(crate) use lease::*;
 pub(crate) use reach::*;
 pub(crate) use route::*;
 pub(crate) use session::*;
@@ -139,6 +141,7 @@ pub(crate) static ROOT: Section = Section {
         &JOURNAL,
         &SESSIONS,
         &ROUTES,
+        &LEASE,
         &MONITOR,
         &DRAIN_TIMEOUT,
     ],
@@ -151,9 +154,16 @@ pub(crate) static BRIDGE_ID: Field = field(
     "the name of this bridge in logs and metrics",
 );
 
+pub(crate) static INSTANCE_ID: Field = field(
+    "instance_id",
+    Text,
+    Optional,
+    "the name of this replica, for people who ask who holds the lease; the hostname if left out",
+);
+
 static IDENTITY: Section = Section {
     doc: "Who this bridge is.",
-    fields: &[&BRIDGE_ID],
+    fields: &[&BRIDGE_ID, &INSTANCE_ID],
 };
 
 pub(crate) static SEGMENT_SIZE: Field = field(

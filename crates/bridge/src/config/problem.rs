@@ -9,6 +9,8 @@ use bridge_core::{InvalidBackoff, InvalidFilter, InvalidName, InvalidTopic, Temp
 use bridge_transport::{PORTABLE_CLIENT_ID, Protocol, Unsaid};
 pub(crate) use reach::{Exposed, HeaderProblem, UrlProblem};
 
+use bridge_lease::{InvalidOwner, InvalidPostgresUrl, InvalidSettings};
+
 use super::quantity::show_size;
 use super::source::MAX_BYTES;
 
@@ -132,7 +134,7 @@ pub(crate) enum Problem {
     ClientIdsEqual(String),
     #[error("the hostname cannot be used: {0}")]
     Hostname(String),
-    #[error("an exclusive session needs a lease, which this build does not have yet")]
+    #[error("an exclusive session needs a lease, and there is none")]
     ExclusiveNeedsLease,
     #[error("an exclusive session has one stable client id: it takes no suffix")]
     ExclusiveSuffix,
@@ -205,6 +207,17 @@ pub(crate) enum Problem {
     Listen(String),
     #[error("`{0}` is a file, not a folder")]
     NotAFolder(String),
+    // The lease.
+    #[error("`{0}` is a folder, not a file")]
+    NotAFile(String),
+    #[error("{0}")]
+    Instance(InvalidOwner),
+    #[error("the name of this instance cannot be found out: {0}")]
+    InstanceUnknown(String),
+    #[error("{0}")]
+    DatabaseUrl(InvalidPostgresUrl),
+    #[error("{0}")]
+    Lease(InvalidSettings),
     // Doubts.
     #[error("`{covered}` is already covered by `{by}` in this route")]
     Covered { covered: String, by: String },
@@ -383,17 +396,25 @@ impl Problem {
             }
             Self::ClientIdsEqual(_) => "give `publisher_client_id` another value, or leave it out",
             Self::Hostname(_) => "use another `client_id_suffix`, or write the client id out",
-            Self::ExclusiveNeedsLease => "use `persistent`, and run one bridge only",
+            Self::ExclusiveNeedsLease => {
+                "add the section `lease`, as in `lease: { store: file, path: /var/lib/shared/bridge.lease }`; \
+                 or use `persistent`, and run one bridge only"
+            }
+            Self::NotAFile(_) => "name a file in it, for example `bridge.lease`",
+            Self::InstanceUnknown(_) => "set `bridge.instance_id`",
             Self::ExclusiveSuffix => "remove `client_id_suffix`",
             Self::PersistentNonce => "use `session_mode: ephemeral`, or remove `client_id_suffix`",
             Self::PersistentHostname => {
                 "add `assert_stable_client_identity: true` where the hostname is stable (a StatefulSet), \
                  or use `session_mode: ephemeral`"
             }
-            Self::PlaintextCredentials(Exposed::ToProxy(_)) => {
+            Self::PlaintextCredentials(Exposed::Proxy(_)) => {
                 "use a proxy on this machine, or accept it with `allow_plaintext_credentials: true`"
             }
-            Self::PlaintextCredentials(Exposed::ToBroker(_)) => {
+            Self::PlaintextCredentials(Exposed::Database(_)) => {
+                "remove `sslmode=disable`, or accept it with `allow_plaintext_credentials: true`"
+            }
+            Self::PlaintextCredentials(Exposed::Broker(_)) => {
                 "use `mqtts://` or `wss://`, or accept it with `allow_plaintext_credentials: true`"
             }
             Self::TwoPasswords => "keep one of them, best `password_file`",
@@ -430,10 +451,13 @@ impl Problem {
             Self::InsecureSkipVerify => {
                 "name the certificate that vouches for the broker in `ca_file` instead"
             }
-            Self::PlaintextAllowed(Exposed::ToProxy(_)) => {
+            Self::PlaintextAllowed(Exposed::Proxy(_)) => {
                 "use a proxy on this machine where that is possible"
             }
-            Self::PlaintextAllowed(Exposed::ToBroker(_)) => {
+            Self::PlaintextAllowed(Exposed::Database(_)) => {
+                "remove `sslmode=disable` where that is possible"
+            }
+            Self::PlaintextAllowed(Exposed::Broker(_)) => {
                 "use `mqtts://` or `wss://` where that is possible"
             }
             Self::MixedEncryption(_) => {

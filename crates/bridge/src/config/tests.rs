@@ -6,6 +6,7 @@ mod strange;
 use std::path::Path;
 
 use bridge_core::QoS;
+use bridge_lease::{LeaseSettings, PostgresSettings};
 use bridge_runtime::{
     DeadLetterBounds, DeferralSpec, DeliveryMode, OnDeadLettersFull, OnExpired, OnFull,
     RetainPolicy,
@@ -225,6 +226,36 @@ routes:
     assert_eq!(s.bindings[0].dead_letters, dead_letters);
     assert_eq!(one.deferral.window, Duration::from_secs(900));
     assert_eq!(one.dead_letters.on_full, OnDeadLettersFull::DiscardNewest);
+}
+
+#[test]
+fn a_lease_reaches_its_place() {
+    let with = |bridge: &str, lease: &str| {
+        let text = format!(
+            "bridge: {bridge}\ndata_dir: d\nlease: {lease}\nsessions:\n  \
+             a: {{ url: mqtt://localhost, client_id: a, session_mode: exclusive }}\nroutes:\n  \
+             r: {{ from: {{ session: a, topics: [x] }}, bindings: {{ out: {{ session: a, add_prefix: y/ }} }} }}\n"
+        );
+        good(&text).lease.unwrap()
+    };
+    let lease = with("{ id: b }", "{ store: file, path: bridge.lease }");
+    assert_eq!(lease.store, LeaseStore::File("bridge.lease".into()));
+    assert_eq!(lease.name, name("b"), "that of the bridge");
+    assert_eq!(lease.instance_id, "edge-1", "that of the machine");
+    assert_eq!(lease.settings, LeaseSettings::default());
+
+    let lease = with(
+        "{ id: b, instance_id: b-0 }",
+        "{ store: postgres, url: postgres://u@db/x, name: c, lease_ttl: 2s, renew_interval: 500ms, step_down_grace: 1s }",
+    );
+    let database = PostgresSettings::parse("postgres://u@db/x").unwrap();
+    assert_eq!(lease.store, LeaseStore::Postgres(Box::new(database)));
+    assert_eq!((lease.name, lease.instance_id.as_str()), (name("c"), "b-0"));
+    let [ttl, renew, grace] = [2000, 500, 1000].map(Duration::from_millis);
+    assert_eq!(
+        lease.settings,
+        LeaseSettings::new(ttl, renew, grace).unwrap()
+    );
 }
 
 #[test]

@@ -6,6 +6,7 @@
 )]
 
 mod file;
+mod lease;
 mod reach;
 mod routes;
 mod sessions;

@@ -28,7 +28,7 @@ impl fmt::Debug for DatabasePassword {
 }
 
 /// How to reach the database that holds a lease.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct PostgresSettings {
     pub(super) config: Config,
     pub(super) password: DatabasePassword,

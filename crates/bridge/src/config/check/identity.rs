@@ -142,12 +142,6 @@ fn together(
         let at = map.key(&fields::ASSERT_STABLE);
         reader.report(&at, Problem::NoEffect { field, why });
     }
-    if mode == Mode::Exclusive {
-        reader.report(
-            &map.key(&fields::SESSION_MODE),
-            Problem::ExclusiveNeedsLease,
-        );
-    }
     if mode == Mode::Ephemeral && map.has(&fields::SESSION_EXPIRY) {
         let problem = Problem::NoEffect {
             field: "session_expiry",

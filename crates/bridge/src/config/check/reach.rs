@@ -157,7 +157,7 @@ fn check_secrecy(reader: &mut Reader<'_>, map: &Map<'_>, endpoints: &[(Endpoint,
     let mut exposed: Vec<(At, Exposed)> = Vec::new();
     let clear = endpoints.iter().find(|(e, _)| place::in_the_clear(e));
     if let (Some((endpoint, _)), Some(field)) = (clear, credentials::BROKER.written(map)) {
-        exposed.push((map.key(field), Exposed::ToBroker(target(endpoint))));
+        exposed.push((map.key(field), Exposed::Broker(target(endpoint))));
     }
     let with_headers = endpoints.iter().find(|(endpoint, _)| {
         let headers = endpoint.websocket.iter().flat_map(|ws| &ws.headers);
@@ -165,7 +165,7 @@ fn check_secrecy(reader: &mut Reader<'_>, map: &Map<'_>, endpoints: &[(Endpoint,
         place::in_the_clear(endpoint) && names.any(|name| secrets::is_credential_header(name))
     });
     if let Some((endpoint, _)) = with_headers {
-        let to = Exposed::ToBroker(target(endpoint));
+        let to = Exposed::Broker(target(endpoint));
         exposed.push((map.key(&fields::WEBSOCKET), to));
     }
     // Basic authentication is read as easily as it is written, whatever goes through afterwards.
@@ -174,7 +174,7 @@ fn check_secrecy(reader: &mut Reader<'_>, map: &Map<'_>, endpoints: &[(Endpoint,
         && proxy.credentials.is_some()
         && !place::is_loopback(&proxy.address)
     {
-        let to = Exposed::ToProxy(proxy.address.to_string());
+        let to = Exposed::Proxy(proxy.address.to_string());
         exposed.push((map.key(&fields::PROXY), to));
     }
     if !allow.value {

@@ -23,6 +23,7 @@ pub(super) struct Checked {
     pub(super) suffix: Option<Suffix>,
     /// Replicas that share the file have client ids of their own.
     pub(super) differs: bool,
+    pub(super) mode_at: At,
     pub(super) client_id_at: At,
     pub(super) publisher_at: At,
     pub(super) protocol_at: At,
@@ -111,6 +112,7 @@ pub(super) fn check(
         mode: identity.mode,
         suffix: identity.suffix,
         differs: identity.differs,
+        mode_at: map.key(&fields::SESSION_MODE),
         client_id_at: map.key(&fields::CLIENT_ID),
         publisher_at: map.key(&fields::PUBLISHER_CLIENT_ID),
         protocol_at: map.key(&fields::PROTOCOL),

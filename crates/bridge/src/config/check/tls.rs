@@ -59,8 +59,12 @@ fn trust(reader: &mut Reader<'_>, map: &Map<'_>, folder: &Path) -> Option<Trust>
     }
 }
 
-/// The path of a file whose certificates may all vouch for a broker.
-fn authorities(reader: &mut Reader<'_>, path: &Found<Text>, folder: &Path) -> Option<PathBuf> {
+/// The path of a file whose certificates may all vouch for someone.
+pub(super) fn authorities(
+    reader: &mut Reader<'_>,
+    path: &Found<Text>,
+    folder: &Path,
+) -> Option<PathBuf> {
     let (full, found) = certificates(reader, path, folder)?;
     let mut store = RootCertStore::empty();
     for (number, certificate) in (1..).zip(found) {

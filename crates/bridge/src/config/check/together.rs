@@ -10,7 +10,7 @@ use super::{place, session};
 use crate::config::fields;
 use crate::config::identity::Mode;
 use crate::config::problem::Problem;
-use crate::config::reader::{At, Reader};
+use crate::config::reader::{At, Map, Reader};
 
 /// No two connections to one broker have the same client id: it would disconnect one for the
 /// other, for ever. And no two sessions tell their status in one place.
@@ -155,6 +155,27 @@ pub(super) fn no_local<'a>(
         };
         let field = fields::NO_LOCAL.name;
         reader.report(at, Problem::NoEffect { field, why });
+    }
+}
+
+/// Exclusive sessions and the lease need each other. `complete` says that every session was read.
+pub(super) fn exclusive(
+    reader: &mut Reader<'_>,
+    root: &Map<'_>,
+    sessions: &[session::Checked],
+    complete: bool,
+) {
+    let mut exclusive = sessions.iter().filter(|s| s.mode == Mode::Exclusive);
+    if !root.has(&fields::LEASE) {
+        for session in exclusive {
+            reader.report(&session.mode_at, Problem::ExclusiveNeedsLease);
+        }
+    } else if complete && exclusive.next().is_none() {
+        let problem = Problem::NoEffect {
+            field: fields::LEASE.name,
+            why: "no session has `session_mode: exclusive`, so that none waits for it",
+        };
+        reader.report(&root.key(&fields::LEASE), problem);
     }
 }
 

@@ -80,9 +80,11 @@ impl UrlProblem {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Exposed {
     #[error("`{0}`")]
-    ToBroker(String),
+    Broker(String),
     #[error("the proxy `{0}`")]
-    ToProxy(String),
+    Proxy(String),
+    #[error("{0}")]
+    Database(String),
 }
 
 /// What is wrong with a header. Its value is never in here.

@@ -16,9 +16,15 @@ const ASSERTED: [Option<&str>; 3] = [None, Some("true"), Some("false")];
 
 /// A bridge whose session `a` has these further fields, and which takes these filters from it.
 fn session(fields: &str, filters: &str) -> String {
+    let lease = if fields.contains("exclusive") {
+        "lease: { store: file, path: lease }\n"
+    } else {
+        ""
+    };
     format!(
         "bridge: {{ id: b }}\n\
          data_dir: d\n\
+         {lease}\
          sessions:\n\
          \x20 a: {{ url: mqtt://localhost, client_id: a{fields} }}\n\
          \x20 b: {{ url: mqtt://other, client_id: b }}\n\
