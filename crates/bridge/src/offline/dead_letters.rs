@@ -14,6 +14,7 @@ use bridge_core::{
     Timestamp, TopicFilter, View,
 };
 use bridge_queue::Snapshot;
+use bridge_runtime::DeadLetterFilter;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
@@ -72,23 +73,15 @@ pub(crate) struct Filter {
     topic: Option<TopicFilter>,
 }
 
-impl Filter {
-    fn takes_binding(&self, key: &BindingKey) -> bool {
-        self.route.as_ref().is_none_or(|route| *route == key.route)
-            && self
-                .binding
-                .as_ref()
-                .is_none_or(|name| *name == key.binding)
-    }
-
-    fn takes(&self, letter: &Letter) -> bool {
-        let reason = &letter.info.reason;
-        // By name: a broker's own `packet_too_large` and ours are one to who asks.
-        self.reason.is_none_or(|r| r.as_str() == reason.as_str())
-            && self
-                .topic
-                .as_ref()
-                .is_none_or(|filter| filter.matches(&letter.stored.message.topic))
+impl From<Filter> for DeadLetterFilter {
+    fn from(filter: Filter) -> Self {
+        Self {
+            route: filter.route,
+            binding: filter.binding,
+            reason: filter.reason,
+            topic: filter.topic,
+            ..Self::default()
+        }
     }
 }
 
@@ -122,6 +115,7 @@ pub(crate) fn run(command: DeadLettersCommand) -> anyhow::Result<ExitCode> {
             filter,
             limit,
         } => looking_into(&place.folder, |mut snapshot| {
+            let filter = DeadLetterFilter::from(filter);
             if place.json {
                 let listed = list(&mut snapshot, &filter, limit, summary_json);
                 cli::print(&show::json(&list_json(&snapshot, &listed)))
@@ -161,7 +155,7 @@ pub(crate) fn run(command: DeadLettersCommand) -> anyhow::Result<ExitCode> {
 /// those no more than `show` makes of each.
 fn list<T>(
     snapshot: &mut Snapshot,
-    filter: &Filter,
+    filter: &DeadLetterFilter,
     limit: usize,
     show: impl Fn(&Letter) -> T,
 ) -> Listed<T> {
@@ -172,7 +166,7 @@ fn list<T>(
     for binding in &bindings {
         snapshot.visit(binding, View::DeadLetters, |seq, seated| {
             match seated.map(|seated| Letter::of(binding, seated)) {
-                Some(Ok(letter)) if filter.takes(&letter) => {
+                Some(Ok(letter)) if filter.takes(&letter.stored, &letter.info) => {
                     total += 1;
                     newest.insert(Found {
                         given_up: letter.info.last_refusal,
