@@ -4,16 +4,17 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use bridge_testkit::find_program;
+use bridge_testkit::{find_program, postgres_folder};
 
 use crate::step::shown;
 
 /// Brokers that some tests meet where they are installed, by the names of program and package.
 const OPTIONAL: [&str; 2] = ["rabbitmq-server", "nats-server"];
 
-/// Installs mosquitto where it is missing, and where they can be had, the other brokers.
+/// Installs mosquitto and PostgreSQL where they are missing, and where they can be had, the other brokers.
 pub(crate) fn run() -> Result<()> {
     require_mosquitto()?;
+    require_postgres()?;
     for broker in OPTIONAL {
         if let Some(path) = find_program(broker) {
             println!("{broker} is there: {}", path.display());
@@ -39,6 +40,23 @@ fn require_mosquitto() -> Result<()> {
     match find_program("mosquitto") {
         Some(path) => println!("mosquitto is installed: {}", path.display()),
         None => bail!("the package was installed, but there is no program `mosquitto`"),
+    }
+    Ok(())
+}
+
+fn require_postgres() -> Result<()> {
+    if let Some(folder) = postgres_folder() {
+        println!("PostgreSQL is there: {}", folder.display());
+        return Ok(());
+    }
+    println!("PostgreSQL is missing: installing it, the tests keep leases in a real one");
+    install("postgresql").context(
+        "the tests need a PostgreSQL server; install it by hand and make sure that `initdb` is in \
+         PATH: https://www.postgresql.org/download",
+    )?;
+    match postgres_folder() {
+        Some(folder) => println!("PostgreSQL is installed: {}", folder.display()),
+        None => bail!("the package was installed, but there is no program `initdb`"),
     }
     Ok(())
 }

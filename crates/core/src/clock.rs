@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::sync::Mutex;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::time::{ClockId, clock_gettime};
 
 /// A wall-clock instant: milliseconds since 1970-01-01T00:00:00Z.
 ///
@@ -62,13 +64,22 @@ pub trait Clock: Send + Sync + fmt::Debug + 'static {
 }
 
 /// The machine's own clocks.
+///
+/// On Linux the monotonic one goes on while the machine sleeps (`CLOCK_BOOTTIME`), unlike that of
+/// [`std::time::Instant`]: a lease runs out for others meanwhile, and whoever holds it has to know
+/// when it wakes up. The timers of the runtime do stand still, so that a deadline may be noticed late,
+/// but it is noticed.
 #[derive(Debug, Clone, Copy)]
-pub struct SystemClock(Instant);
+pub struct SystemClock {
+    start: Duration,
+}
 
 impl SystemClock {
     /// A clock whose monotonic time begins now.
     pub fn new() -> Self {
-        Self(Instant::now())
+        Self {
+            start: since_boot(),
+        }
     }
 }
 
@@ -91,8 +102,17 @@ impl Clock for SystemClock {
     }
 
     fn monotonic(&self) -> Duration {
-        self.0.elapsed()
+        since_boot().saturating_sub(self.start)
     }
+}
+
+fn since_boot() -> Duration {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let clock = ClockId::Boottime;
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    let clock = ClockId::Monotonic;
+    // Both clocks count up from zero, in seconds and a fraction below one.
+    Duration::try_from(clock_gettime(clock)).unwrap_or_default()
 }
 
 /// A clock that stands still until a test moves it; wall and monotonic time move apart at will.

@@ -10,6 +10,9 @@
 //!
 //! Plain data: time is passed in, requests are handed out, answers are handed in.
 
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
 use bridge_core::Permission;

@@ -2,7 +2,7 @@
 //!
 //! Brokers to talk to: [`Mosquitto`], a real one that can be stopped, killed, paused and given
 //! a new ACL, and [`ScriptedBroker`], which answers byte for byte what a test says, and where they are installed
-//! [`Rabbitmq`] and [`Nats`]. A [`Proxy`]
+//! [`Rabbitmq`] and [`Nats`]. A real database, [`Postgres`]. A [`Proxy`]
 //! to break the line between; a [`TlsFront`], a [`WebSocketFront`] and an [`HttpProxy`] to get
 //! there another way, with certificates of an [`Authority`] made on the spot. [`RawClient`], an MQTT client on the same
 //! small [`codec`], so that no test checks a client library with itself. [`BridgeProcess`], a
@@ -48,6 +48,7 @@ mod nats;
 mod numbered;
 mod permit;
 mod port;
+mod postgres;
 mod process;
 mod program;
 mod proxy;
@@ -80,6 +81,7 @@ pub use nats::Nats;
 pub use numbered::{Tally, number_of, numbered};
 pub use permit::ScriptedPermit;
 pub use port::PortLease;
+pub use postgres::{Postgres, postgres_folder};
 pub use process::{BridgeProcess, BridgeProcessBuilder, Metrics, Sample};
 pub use program::find_program;
 pub use proxy::{Cut, Proxy};
