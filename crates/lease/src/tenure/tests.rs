@@ -163,9 +163,9 @@ proptest! {
         seed in any::<u64>(),
         keepers in 2_usize..=3,
         by_database in any::<bool>(),
-        delay in 1_u64..600,
+        delay in 1_u64..400,
         loss in 0_u64..60,
-        pauses in 0_u64..8,
+        pauses in 0_u64..30,
     ) {
         let faults = Faults { delay, loss, pauses };
         let mut world = World::new(seed, keepers, by_database, faults, settings(), &name());

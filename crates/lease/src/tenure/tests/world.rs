@@ -19,7 +19,7 @@ pub(super) const TICK: u64 = 5;
 pub(super) struct Faults {
     /// The longest way of a request or an answer, in ms.
     pub(super) delay: u64,
-    /// Of 100 answers so many are lost.
+    /// Of 100 requests so many are lost, and as many answers.
     pub(super) loss: u64,
     /// Of 10,000 steps of a keeper, so many begin a pause.
     pub(super) pauses: u64,
@@ -137,6 +137,15 @@ impl World {
         (self.chance.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32) % bound
     }
 
+    /// How long a letter is under way: most are quick, so that the slow ones are a surprise.
+    fn way(&mut self) -> u64 {
+        if self.below(3) > 0 {
+            self.below(2)
+        } else {
+            self.below(self.faults.delay)
+        }
+    }
+
     /// Nothing goes wrong from now on.
     pub(super) fn mend(&mut self) {
         self.faults = Faults {
@@ -178,9 +187,11 @@ impl World {
             from: at,
             number: self.numbers,
             request,
-            arrives: self.now + self.below(self.faults.delay),
+            arrives: self.now + self.way(),
         };
-        self.letters.push(letter);
+        if self.below(100) >= self.faults.loss {
+            self.letters.push(letter);
+        }
     }
 
     /// Hands in the answer that has come, or that none has come in time.
@@ -217,7 +228,7 @@ impl World {
                 Request::Renew(token) => Outcome::Renewed(self.renew(letter.from, token)),
             };
             if self.below(100) >= self.faults.loss {
-                let arrives = now + self.below(self.faults.delay);
+                let arrives = now + self.way();
                 self.replies.push(Reply {
                     to: letter.from,
                     number: letter.number,
