@@ -30,6 +30,9 @@ use crate::store::{AcquireError, Claim, Holder, LeaseStore, StoreFailure, Tenure
 
 /// How long to wait for another process that is replacing the record.
 const PACE: Duration = Duration::from_millis(5);
+/// How often a record that is missing is looked for before that is said: where instances start
+/// together for the first time, one of them is just writing it.
+const LOOKS: u32 = 40;
 
 /// The lease in one file.
 ///
@@ -47,7 +50,14 @@ pub struct FileLease {
 struct Shared {
     volume: Volume,
     clock: Arc<dyn Clock>,
-    seen: Mutex<Observation<Option<Record>>>,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Debug)]
+struct Seen {
+    record: Observation<Option<Record>>,
+    /// How often in a row there was none.
+    missing: u32,
 }
 
 impl FileLease {
@@ -57,7 +67,10 @@ impl FileLease {
         let shared = Shared {
             volume: Volume::new(path.into()),
             clock,
-            seen: Mutex::new(Observation::new()),
+            seen: Mutex::new(Seen {
+                record: Observation::new(),
+                missing: 0,
+            }),
         };
         Self {
             shared: Arc::new(shared),
@@ -140,13 +153,14 @@ impl LeaseStore for FileLease {
 impl Shared {
     fn acquire(&self, claim: &Claim) -> Result<Option<Token>, AcquireError> {
         let (bytes, record) = self.read(claim)?;
-        let unchanged = {
-            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-            seen.unchanged_for(record.clone(), self.clock.monotonic())
-        };
+        let (unchanged, missing) = self.look(record.as_ref());
         let token = match &record {
             Some(record) => successor(record, claim, unchanged)?,
-            None => self.first(claim, unchanged)?,
+            None => match self.first(claim, unchanged)? {
+                Ok(token) => token,
+                Err(_) if missing < LOOKS => return Ok(None),
+                Err(failure) => return Err(failure.into()),
+            },
         };
         let tenure = Record {
             name: claim.name.clone(),
@@ -163,15 +177,31 @@ impl Shared {
         }))
     }
 
-    /// The token where there is no record.
-    fn first(&self, claim: &Claim, unchanged: Duration) -> Result<Token, StoreFailure> {
+    /// Takes note of what was read: for how long it has been so, and how often it was missing.
+    fn look(&self, record: Option<&Record>) -> (Duration, u32) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.missing = match record {
+            Some(_) => 0,
+            None => seen.missing.saturating_add(1),
+        };
+        let now = self.clock.monotonic();
+        let unchanged = seen.record.unchanged_for(record.cloned(), now);
+        (unchanged, seen.missing)
+    }
+
+    /// The token where there is no record, or that it is too early for one.
+    fn first(
+        &self,
+        claim: &Claim,
+        unchanged: Duration,
+    ) -> Result<Result<Token, StoreFailure>, StoreFailure> {
         let never_was_one = self.volume.make_lock().map_err(|f| self.failure(f))?;
         let remaining = claim.ttl.saturating_sub(unchanged);
         if !never_was_one && !remaining.is_zero() {
-            return Err(self.missing(remaining));
+            return Ok(Err(self.missing(remaining)));
         }
         // Greater than what stood in a record that was removed.
-        Ok(self.clock.wall().as_millis() / 1_000 + 1)
+        Ok(Ok(self.clock.wall().as_millis() / 1_000 + 1))
     }
 
     fn change(

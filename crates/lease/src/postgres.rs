@@ -130,6 +130,15 @@ impl PostgresLease {
     }
 
     async fn take(&self, claim: &Claim) -> Result<Token, AcquireError> {
+        loop {
+            if let Some(token) = self.try_take(claim).await? {
+                return Ok(token);
+            }
+        }
+    }
+
+    /// `None` where another has made the row in this moment: the next look sees it.
+    async fn try_take(&self, claim: &Claim) -> Result<Option<Token>, AcquireError> {
         let Look {
             first,
             version,
@@ -161,7 +170,11 @@ impl PostgresLease {
         let acquired: Option<i64> = self.column(row, "acquired")?;
         if let Some(token) = acquired {
             let token = u64::try_from(token).map_err(|_| self.odd("its token is negative"))?;
-            return Ok(token);
+            return Ok(Some(token));
+        }
+        let seen: Option<i64> = self.column(row, "token")?;
+        if seen.is_none() && may_make {
+            return Ok(None);
         }
         Err(self.held(claim, row)?)
     }

@@ -105,8 +105,12 @@ impl Volume {
             .and_then(|()| self.swap(expected, &fresh))
             .inspect_err(|_| drop(fs::remove_file(&fresh)))?;
         if replaced != Replaced::Done {
-            fs::remove_file(&fresh).map_err(failing("remove", &fresh))?;
-            return Ok(replaced);
+            return match fs::remove_file(&fresh) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    Err(failing("remove", &fresh)(error))
+                }
+                Ok(()) | Err(_) => Ok(replaced),
+            };
         }
         let folder = self.folder();
         let synced = File::open(folder).and_then(|folder| folder.sync_all());
@@ -130,8 +134,12 @@ impl Volume {
         if self.read()?.as_deref() != expected {
             return Ok(Replaced::Changed);
         }
-        fs::rename(fresh, &self.record).map_err(failing("replace", &self.record))?;
-        Ok(Replaced::Done)
+        match fs::rename(fresh, &self.record) {
+            Ok(()) => Ok(Replaced::Done),
+            // Swept away by another, whose tenure has just begun.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Replaced::Changed),
+            Err(error) => Err(failing("replace", &self.record)(error)),
+        }
     }
 
     /// Removes what processes that were killed while they wrote have left.
