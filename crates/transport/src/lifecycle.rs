@@ -26,6 +26,8 @@ pub(crate) struct Lifecycle {
     counters: Arc<Counters>,
     reconnect: Reconnect,
     collisions: Collisions,
+    /// Another client was in the place of the latest connection when that ended, or may have been.
+    replaced: bool,
     /// It takes part in a shared subscription.
     shares: bool,
     /// It connects only while it holds its lease.
@@ -78,6 +80,7 @@ impl Lifecycle {
         Self {
             reconnect: Reconnect::new(config.backoff),
             collisions: Collisions::new(config.backoff.longest()),
+            replaced: false,
             shares: false,
             exclusive: false,
             config,
@@ -225,6 +228,7 @@ impl Lifecycle {
         explained: bool,
     ) -> Duration {
         self.counters.connected.store(false, Ordering::Relaxed);
+        self.replaced = false;
         let now = self.clock.monotonic();
         if matches!(ending, Ending::Closed) {
             self.reconnect.ended_by_us(now);
@@ -262,6 +266,7 @@ impl Lifecycle {
             _ => End::Otherwise,
         };
         let (finding, delay) = self.collisions.ended(end, backoff, now, rand::random());
+        self.replaced = finding != Finding::Nothing;
         match finding {
             Finding::Nothing => warn!(
                 event = "session_connection_lost",
@@ -283,6 +288,12 @@ impl Lifecycle {
             }
         }
         delay
+    }
+
+    /// Whether another client seems to have used the session since the connection that has ended:
+    /// what its packet ids meant, they may mean no longer.
+    pub(crate) const fn was_replaced(&self) -> bool {
+        self.replaced
     }
 
     /// The first in a row is no error by itself: a new instance may have come before the old one

@@ -27,7 +27,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::approach::{Approach, Renewal};
-use crate::connection::{Connection, Ending, Purpose, is_takeover};
+use crate::connection::{Connection, Ending, Purpose};
 use crate::gate::{Gate, Pass};
 use crate::lifecycle::Lifecycle;
 use crate::link::Seen;
@@ -354,10 +354,11 @@ async fn connect_and_serve(
                 if stepped_down {
                     shared.forget_session();
                 }
-                known = (!is_takeover(&ending) && !stepped_down).then(|| broker.clone());
                 approach.ended(&ending);
                 let asking = shared.asking.swap(false, Ordering::Relaxed);
-                lifecycle.ended(&broker, &ending, asking)
+                let delay = lifecycle.ended(&broker, &ending, asking);
+                known = (!lifecycle.was_replaced() && !stepped_down).then_some(broker);
+                delay
             }
             Err(ending) => {
                 let broker = approach.endpoint().clone();

@@ -204,6 +204,29 @@ async fn another_message_under_the_same_packet_id_is_handed_out() {
     }
 }
 
+/// Another client that had the session meanwhile has released the id, and was sent another message
+/// under it.
+#[tokio::test]
+async fn a_message_of_qos_2_under_an_id_that_another_client_seems_to_have_had_is_handed_out() {
+    let before = vec![publish(1, "a", 2)];
+    let lists = vec![vec![], vec![], before, vec![again(1, "b", 2)]];
+    let broker = sending(lists, |_| true).await;
+    let reader = reader(config(broker.port(), "r"), "t");
+    for _ in 0..2 {
+        subscribed(&reader).await;
+        broker.close_all();
+        let ended = || reader.state() == SourceState::Down;
+        wait_until("the connection ends", DEADLINE, ended).await;
+    }
+    assert_eq!(take(&reader).await.payload, "a");
+    acknowledged(&broker, &[(2, 1)]).await;
+    broker.close_all();
+    let other = next(&reader).await;
+    assert_eq!(payload(&other), b"b");
+    assert_eq!(reader.stats().suspected_collisions, 1);
+    assert_eq!(reader.stats().redeliveries_recognised, 0);
+}
+
 /// What was received and not released is known by its packet id alone (MQTT 5 §4.3.3), which is
 /// another message's at another broker.
 #[tokio::test]
