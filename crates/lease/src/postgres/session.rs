@@ -37,14 +37,57 @@ impl Session {
         !self.client.is_closed()
     }
 
-    /// Connects, and makes the table where it is missing. No statement may take longer than `limit`.
+    /// Connects to the first host that answers as it should, and makes the table where it is missing.
+    /// No statement takes longer than `limit`, and of several hosts none longer than its share of it;
+    /// for how long one alone is waited for is the caller's affair.
     pub(super) async fn open(
         settings: &PostgresSettings,
         limit: Duration,
     ) -> Result<Self, StoreFailure> {
         let store = settings.to_string();
-        let (config, tls) = keys(settings, &store, limit).await?;
-        let failed = |error: tokio_postgres::Error| failure(&store, &error);
+        let (hosts, tls) = keys(settings, &store).await?;
+        let share = match u32::try_from(hosts.len()) {
+            Ok(several @ 2..) => limit / several,
+            _ => Duration::MAX,
+        };
+        let mut failed = None;
+        for host in hosts {
+            let opening = Self::open_at(host, tls.clone(), &store, limit);
+            match tokio::time::timeout(share, opening).await {
+                Ok(Ok(session)) => return Ok(session),
+                // What a person has to mend is worth more than that another host is silent.
+                Ok(Err(failure)) if !matches!(failed, Some(StoreFailure::Unusable { .. })) => {
+                    failed = Some(failure);
+                }
+                Ok(Err(_)) => {}
+                Err(_) => {
+                    failed.get_or_insert(StoreFailure::TimedOut {
+                        store: store.clone(),
+                        after: share,
+                    });
+                }
+            }
+        }
+        Err(failed.unwrap_or(StoreFailure::Unreachable {
+            store,
+            why: "it has no host".to_owned(),
+        }))
+    }
+
+    async fn open_at(
+        mut config: Config,
+        tls: Option<tls::Tls>,
+        store: &str,
+        limit: Duration,
+    ) -> Result<Self, StoreFailure> {
+        if config.get_connect_timeout().is_none() {
+            // Of each address that the host's name stands for.
+            config.connect_timeout(limit);
+        }
+        if config.get_tcp_user_timeout().is_none() {
+            config.tcp_user_timeout(limit);
+        }
+        let failed = |error: tokio_postgres::Error| failure(store, &error);
         let session = match tls {
             None => drive(config.connect(NoTls).await.map_err(failed)?),
             Some(tls) => drive(config.connect(tls).await.map_err(failed)?),
@@ -102,8 +145,7 @@ where
 async fn keys(
     settings: &PostgresSettings,
     store: &str,
-    limit: Duration,
-) -> Result<(Config, Option<tls::Tls>), StoreFailure> {
+) -> Result<(Vec<Config>, Option<tls::Tls>), StoreFailure> {
     let (settings, store) = (settings.clone(), store.to_owned());
     let name = store.clone();
     let reading = tokio::task::spawn_blocking(move || {
@@ -112,29 +154,23 @@ async fn keys(
             why,
             remedy: remedy.to_owned(),
         };
-        let mut config = settings.config.clone();
-        if config.get_connect_timeout().is_none() {
-            config.connect_timeout(limit);
-        }
-        if config.get_tcp_user_timeout().is_none() {
-            config.tcp_user_timeout(limit);
-        }
-        match &settings.password {
-            DatabasePassword::None => {}
-            DatabasePassword::Text(password) => {
-                config.password(password);
-            }
+        let password = match &settings.password {
+            DatabasePassword::None => None,
+            DatabasePassword::Text(password) => Some(password.clone()),
             DatabasePassword::File(path) => {
-                let password = read_password(path);
                 let remedy = "make it readable for the bridge's user, with the password in it";
-                config.password(password.map_err(|why| unusable(why, remedy))?);
+                Some(read_password(path).map_err(|why| unusable(why, remedy))?)
             }
+        };
+        let mut hosts = settings.each_host();
+        for (host, password) in hosts.iter_mut().zip(password.iter().cycle()) {
+            host.password(password);
         }
         let tls = settings.is_encrypted().then(|| {
             let connector = tls::connector(settings.ca_file.as_deref());
             connector.map_err(|error| unusable(error.to_string(), "correct ca_file"))
         });
-        Ok((config, tls.transpose()?))
+        Ok((hosts, tls.transpose()?))
     });
     let ended = |why: String| StoreFailure::Unreachable { store: name, why };
     reading.await.map_err(|error| ended(error.to_string()))?

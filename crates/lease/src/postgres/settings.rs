@@ -131,6 +131,64 @@ impl PostgresSettings {
         self
     }
 
+    /// The same for each host alone, so that each can be given its share of the time.
+    pub(super) fn each_host(&self) -> Vec<Config> {
+        let (hosts, ports) = (self.config.get_hosts(), self.config.get_ports());
+        let addresses = self.config.get_hostaddrs();
+        let alone = |(at, host): (usize, &Host)| {
+            let mut config = self.without_hosts();
+            match host {
+                Host::Tcp(name) => config.host(name),
+                Host::Unix(path) => config.host_path(path),
+            };
+            if let Some(address) = addresses.get(at) {
+                config.hostaddr(*address);
+            }
+            if let Some(port) = ports.get(at).or(ports.first()) {
+                config.port(*port);
+            }
+            config
+        };
+        hosts.iter().enumerate().map(alone).collect()
+    }
+
+    fn without_hosts(&self) -> Config {
+        let all = &self.config;
+        let mut config = Config::new();
+        config
+            .ssl_mode(all.get_ssl_mode())
+            .ssl_negotiation(all.get_ssl_negotiation())
+            .channel_binding(all.get_channel_binding())
+            .target_session_attrs(all.get_target_session_attrs())
+            .keepalives(all.get_keepalives())
+            .keepalives_idle(all.get_keepalives_idle());
+        if let Some(user) = all.get_user() {
+            config.user(user);
+        }
+        if let Some(database) = all.get_dbname() {
+            config.dbname(database);
+        }
+        if let Some(options) = all.get_options() {
+            config.options(options);
+        }
+        if let Some(name) = all.get_application_name() {
+            config.application_name(name);
+        }
+        if let Some(timeout) = all.get_connect_timeout() {
+            config.connect_timeout(*timeout);
+        }
+        if let Some(timeout) = all.get_tcp_user_timeout() {
+            config.tcp_user_timeout(*timeout);
+        }
+        if let Some(interval) = all.get_keepalives_interval() {
+            config.keepalives_interval(interval);
+        }
+        if let Some(retries) = all.get_keepalives_retries() {
+            config.keepalives_retries(retries);
+        }
+        config
+    }
+
     /// Whether the connection is encrypted.
     pub fn is_encrypted(&self) -> bool {
         self.config.get_ssl_mode() != SslMode::Disable

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bridge_core::{Clock, SystemClock};
 use bridge_lease::{
@@ -197,6 +197,38 @@ async fn it_goes_on_after_the_database_was_away_crashed_or_silent() {
         );
         again.await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn case_12_of_several_hosts_a_silent_one_costs_its_share_and_one_that_cannot_be_written_is_passed_by()
+ {
+    let server = Postgres::start().await;
+    // It accepts, as a kernel does for a process that hangs, and never says a word.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let ports = (silent.local_addr().unwrap().port(), server.port());
+    let url = format!(
+        "postgres://{}@127.0.0.1:{},127.0.0.1:{}/{}",
+        Postgres::USER,
+        ports.0,
+        ports.1,
+        Postgres::DATABASE
+    );
+    let settings = PostgresSettings::parse(&url).unwrap();
+    let settings = settings.with_password(DatabasePassword::File(server.password_file()));
+    let mut a = with(settings);
+    a.claim.ttl = Duration::from_secs(6);
+    let asked = Instant::now();
+    let token = a.acquire().await.unwrap();
+    assert!(asked.elapsed() < a.claim.ttl / 2, "{:?}", asked.elapsed());
+    a.store.renew(&a.claim, token).await.unwrap();
+
+    server
+        .sql("ALTER DATABASE bridge SET default_transaction_read_only = on")
+        .await;
+    let settings = PostgresSettings::parse(&server.url()).unwrap();
+    let settings = settings.with_password(DatabasePassword::File(server.password_file()));
+    let failure = store_failure(with(settings).acquire().await.unwrap_err());
+    assert!(failure.to_string().contains("writ"), "{failure}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
