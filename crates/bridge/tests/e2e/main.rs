@@ -15,6 +15,7 @@ mod crossing;
 #[cfg(feature = "demo")]
 #[path = "../interop/embedded.rs"]
 mod embedded;
+mod exclusive;
 mod fan_out;
 mod field;
 mod full;
