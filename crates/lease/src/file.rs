@@ -12,6 +12,8 @@
 //! renew it and steps down, and a person removes the file.
 
 mod record;
+#[cfg(test)]
+mod tests;
 mod volume;
 
 use std::fmt;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bridge_core::{BoxFuture, Clock, Name, Permission, Permit};
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use self::log::Log;
@@ -188,15 +188,18 @@ impl Keeping {
     /// Asks the store, and lets time take effect while it is silent.
     async fn ask(&mut self, request: Request, timeout: Duration) {
         let (store, claim) = (Arc::clone(&self.store), self.claim.clone());
-        let mut answer = Box::pin(ask(store, claim, request, timeout));
+        // A task of its own, so that a defect of the store is a failed request and no end of this.
+        let mut asked = JoinSet::new();
+        asked.spawn(ask(store, claim, request, timeout));
         let outcome = loop {
             tokio::select! {
-                outcome = &mut answer => break outcome,
+                Some(outcome) = asked.join_next() => break outcome,
                 () = self.stop.cancelled() => {
                     // What comes now is still given back; what comes later ends by itself.
-                    match tokio::time::timeout(self.settings.step_down_grace(), answer).await {
-                        Ok(outcome) => break outcome,
-                        Err(_) => return,
+                    let grace = self.settings.step_down_grace();
+                    match tokio::time::timeout(grace, asked.join_next()).await {
+                        Ok(Some(outcome)) => break outcome,
+                        Ok(None) | Err(_) => return,
                     }
                 }
                 () = sleep_until(&*self.clock, self.tenure.wake_at()) => {}
@@ -204,10 +207,23 @@ impl Keeping {
             self.tenure.advance(self.clock.monotonic());
             self.publish();
         };
+        let outcome = outcome.unwrap_or_else(|error| self.ended_by_a_defect(request, &error));
         self.log.outcome(&outcome);
         let now = self.clock.monotonic();
         self.tenure.answered(outcome, now, spread());
         self.publish();
+    }
+
+    fn ended_by_a_defect(&self, request: Request, error: &JoinError) -> Outcome {
+        let failure = StoreFailure::Unusable {
+            store: self.store.to_string(),
+            why: format!("a defect has ended the request: {error}"),
+            remedy: "please report it".to_owned(),
+        };
+        match request {
+            Request::Acquire => Outcome::Acquired(Err(failure.into())),
+            Request::Renew(_) => Outcome::Renewed(Err(failure.into())),
+        }
     }
 
     async fn pause(&self) {

@@ -76,8 +76,7 @@ impl PostgresLease {
         };
         match kept {
             Some(session) => Ok(session),
-            // What is not done by then is of no use to a lease that lasts so long.
-            None => Session::open(&self.settings, (ttl / 3).max(Duration::from_millis(100))).await,
+            None => Session::open(&self.settings, ttl).await,
         }
     }
 

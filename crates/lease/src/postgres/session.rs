@@ -38,21 +38,21 @@ impl Session {
     }
 
     /// Connects to the first host that answers as it should, and makes the table where it is missing.
-    /// No statement takes longer than `limit`, and of several hosts none longer than its share of it;
-    /// for how long one alone is waited for is the caller's affair.
+    /// Of several hosts none takes longer than its share of a third of the `ttl`; for how long one alone
+    /// is waited for is the caller's affair.
     pub(super) async fn open(
         settings: &PostgresSettings,
-        limit: Duration,
+        ttl: Duration,
     ) -> Result<Self, StoreFailure> {
         let store = settings.to_string();
         let (hosts, tls) = keys(settings, &store).await?;
         let share = match u32::try_from(hosts.len()) {
-            Ok(several @ 2..) => limit / several,
+            Ok(several @ 2..) => ttl / 3 / several,
             _ => Duration::MAX,
         };
         let mut failed = None;
         for host in hosts {
-            let opening = Self::open_at(host, tls.clone(), &store, limit);
+            let opening = Self::open_at(host, tls.clone(), &store, ttl);
             match tokio::time::timeout(share, opening).await {
                 Ok(Ok(session)) => return Ok(session),
                 // What a person has to mend is worth more than that another host is silent.
@@ -78,23 +78,27 @@ impl Session {
         mut config: Config,
         tls: Option<tls::Tls>,
         store: &str,
-        limit: Duration,
+        ttl: Duration,
     ) -> Result<Self, StoreFailure> {
         if config.get_connect_timeout().is_none() {
             // Of each address that the host's name stands for.
-            config.connect_timeout(limit);
+            config.connect_timeout(ttl / 3);
         }
         if config.get_tcp_user_timeout().is_none() {
-            config.tcp_user_timeout(limit);
+            config.tcp_user_timeout(ttl / 3);
         }
         let failed = |error: tokio_postgres::Error| failure(store, &error);
         let session = match tls {
             None => drive(config.connect(NoTls).await.map_err(failed)?),
             Some(tls) => drive(config.connect(tls).await.map_err(failed)?),
         };
+        // So that what was given up does not wait in the server for ever. A statement that is cancelled
+        // while it waits for a synchronous standby is reported as done, though the standby may not have
+        // it: so not before nobody is waiting for its answer any more.
         let prepare = format!(
-            "SET statement_timeout = {}; {}",
-            limit.as_millis(),
+            "SET lock_timeout = {}; SET statement_timeout = {}; {}",
+            (ttl / 3).as_millis().max(1),
+            ttl.as_millis().max(1),
             statements::PREPARE_SESSION
         );
         session

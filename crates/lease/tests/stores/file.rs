@@ -125,8 +125,7 @@ async fn a_folder_that_is_missing_is_said_with_the_remedy_and_works_once_it_is_t
 }
 
 #[tokio::test]
-async fn a_volume_that_is_full_or_cannot_be_written_is_said_and_tried_again() {
-    // Root may write anywhere: what is no folder cannot be written by root either.
+async fn a_place_where_no_file_can_be_is_said() {
     let folder = Folder::new();
     let a = Party::new(&folder, "plant-7");
     let mut b = Party::new(&folder, "plant-7");

@@ -200,6 +200,37 @@ async fn it_goes_on_after_the_database_was_away_crashed_or_silent() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i18_what_the_synchronous_standby_does_not_have_is_never_said_to_be_done() {
+    let server = Postgres::start().await;
+    let mut a = Party::new(&Database::of(&server), "plant-7");
+    a.claim.ttl = Duration::from_secs(2);
+    let token = a.acquire().await.unwrap();
+    server
+        .sql("ALTER SYSTEM SET synchronous_standby_names = 'away'")
+        .await;
+    server.sql("SELECT pg_reload_conf()").await;
+    let setting = "SHOW synchronous_standby_names";
+    wait_for(
+        "it waits for a standby",
+        Duration::from_secs(20),
+        async || (server.sql(setting).await == "away").then_some(()),
+    )
+    .await;
+    // Longer than any request of a keeper waits: that is less than half of the ttl.
+    let renewed = a.store.renew(&a.claim, token);
+    let renewed = tokio::time::timeout(a.claim.ttl * 3 / 4, renewed).await;
+    assert!(renewed.is_err(), "{renewed:?}");
+    server
+        .sql("ALTER SYSTEM RESET synchronous_standby_names")
+        .await;
+    server.sql("SELECT pg_reload_conf()").await;
+    wait_for("it goes on", Duration::from_secs(20), async || {
+        a.store.renew(&a.claim, token).await.ok()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn case_12_of_several_hosts_a_silent_one_costs_its_share_and_one_that_cannot_be_written_is_passed_by()
  {
     let server = Postgres::start().await;

@@ -1,0 +1,57 @@
+//! What a keeper does when what it stands on gives way.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    dead_code,
+    unreachable_pub,
+    reason = "the code of tests: failing loudly is what it is for, and not every test uses all of it"
+)]
+
+#[path = "keeper/told.rs"]
+mod told;
+
+use bridge_core::{Permission, Permit as _};
+use told::{Mood, Told, keep, token, until};
+
+#[tokio::test]
+async fn a_defect_of_the_store_is_a_failed_request_and_the_keeper_goes_on() {
+    let store = Told::new(Mood::Panics);
+    let keeper = keep(&store);
+    until("it has failed twice", || keeper.stats().store_errors >= 2).await;
+    assert_eq!(keeper.now(), Permission::Withheld);
+    store.set(Mood::Grants);
+    until("it is active", || token(&keeper) == Some(1)).await;
+    store.set(Mood::Panics);
+    until("a renewal has failed", || keeper.stats().renew_failures > 0).await;
+    store.set(Mood::Grants);
+    let failures = keeper.stats().renew_failures;
+    until("it is renewed", || {
+        keeper.stats().renew_failures <= failures + 1
+    })
+    .await;
+    keeper.release().await;
+}
+
+#[test]
+fn i18_a_keeper_whose_task_is_gone_permits_nothing_for_longer_than_it_did() {
+    let runtime = || tokio::runtime::Runtime::new().unwrap();
+    let (first, second) = (runtime(), runtime());
+    let keeper = first.block_on(async {
+        let keeper = keep(&Told::new(Mood::Grants));
+        keeper.changed(Permission::Withheld).await;
+        keeper
+    });
+    drop(first);
+    second.block_on(async {
+        until("it is on standby", || token(&keeper).is_none()).await;
+        let last = keeper.now();
+        assert!(
+            matches!(last, Permission::Granted { .. }),
+            "it ends by itself"
+        );
+        assert_eq!(keeper.changed(last).await, Permission::Withheld);
+        keeper.release().await;
+    });
+}
