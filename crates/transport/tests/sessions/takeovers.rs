@@ -135,7 +135,7 @@ async fn i17_of_an_exclusive_session_the_other_is_one_that_does_not_ask_for_the_
         .await;
         drop(other);
     }
-    assert_eq!(lines.levels(TAKEN_OVER), [Level::WARN, Level::ERROR]);
+    assert_eq!(lines.levels(TAKEN_OVER), [Level::ERROR, Level::ERROR]);
     let text = lines.text();
     assert!(text.contains("does not ask for its lease"), "{text}");
 }
