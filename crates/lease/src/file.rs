@@ -203,7 +203,7 @@ impl Shared {
             return Ok(Err(self.missing(remaining)));
         }
         // Greater than what stood in a record that was removed.
-        Ok(Ok(self.clock.wall().as_millis() / 1_000 + 1))
+        Ok(Ok(self.clock.wall().as_millis().max(1)))
     }
 
     fn change(
@@ -277,7 +277,7 @@ impl Shared {
                 format!("create the folder {folder}, or mount the volume")
             }
             io::ErrorKind::PermissionDenied => {
-                format!("let the bridge's user write in {folder}")
+                format!("let the bridge's user read and write in {folder}")
             }
             io::ErrorKind::ReadOnlyFilesystem => {
                 format!("mount the volume of {folder} so that it can be written")

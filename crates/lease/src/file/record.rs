@@ -5,7 +5,7 @@
 //! lease plant-7
 //! owner bridge-0
 //! boot 019ad4a2-5614-7707-8707-070707070707
-//! token 1764486001
+//! token 1764486001042
 //! renewals 42
 //! ttl_ms 15000
 //! state held

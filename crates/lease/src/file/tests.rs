@@ -24,7 +24,7 @@ fn each_error_that_a_person_can_mend_says_how() {
         ),
         (
             io::ErrorKind::PermissionDenied,
-            "let the bridge's user write in /var/lib/shared",
+            "let the bridge's user read and write in /var/lib/shared",
         ),
         (io::ErrorKind::NotFound, "create the folder /var/lib/shared"),
     ] {

@@ -88,10 +88,10 @@ impl Log {
         match failure {
             Some(failure) if !self.failing => match failure {
                 StoreFailure::Unusable { .. } => {
-                    error!(event = "lease_store_failed", lease, owner, %failure, "it is tried again");
+                    error!(event = "lease_store_failed", lease, owner, %failure, "the lease cannot be asked for: it is tried again");
                 }
                 StoreFailure::Unreachable { .. } | StoreFailure::TimedOut { .. } => {
-                    warn!(event = "lease_store_failed", lease, owner, %failure, "it is tried again");
+                    warn!(event = "lease_store_failed", lease, owner, %failure, "the lease cannot be asked for: it is tried again");
                 }
             },
             None if self.failing => {

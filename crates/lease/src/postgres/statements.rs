@@ -30,7 +30,7 @@ CREATE TABLE IF NOT EXISTS bridge_lease (
 /// whether a lease may be made that is not there.
 ///
 /// A plain UPDATE that finds nothing locks nothing and writes nothing, unlike ON CONFLICT DO UPDATE.
-/// The first token is of the time, so that it is greater than those of a row that was deleted.
+/// The first token is the time in milliseconds, so that it is greater than those of a row that was deleted.
 pub(super) const ACQUIRE: &str = "\
 WITH taken AS (
     UPDATE bridge_lease
@@ -43,7 +43,7 @@ WITH taken AS (
     RETURNING token
 ), made AS (
     INSERT INTO bridge_lease (name, held, owner, boot, token, renewals, ttl_ms, expires_at)
-    SELECT $1, true, $2, $3, extract(epoch FROM clock_timestamp())::bigint, 0, $4,
+    SELECT $1, true, $2, $3, (extract(epoch FROM clock_timestamp()) * 1000)::bigint, 0, $4,
            clock_timestamp() + $4 * interval '1 millisecond'
      WHERE $8 AND NOT EXISTS (SELECT FROM bridge_lease WHERE name = $1)
     ON CONFLICT (name) DO NOTHING
