@@ -10,6 +10,7 @@
 
 mod bounds;
 mod collision;
+mod compose;
 mod content;
 mod crossing;
 #[cfg(feature = "demo")]

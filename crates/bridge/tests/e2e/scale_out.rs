@@ -14,6 +14,9 @@ use crate::setup::{BRIDGE, PATIENCE};
 
 const REPLICAS: usize = 3;
 const MESSAGES: u64 = 30_000;
+/// For replicas whose hostnames do not change.
+const LASTING: &str = "session_mode: persistent, client_id_suffix: hostname, \
+                       assert_stable_client_identity: true";
 
 /// The file that all replicas share. What is a replica's own comes from its environment.
 fn file(broker: &Mosquitto, identity: &str) -> String {
@@ -90,18 +93,22 @@ fn plain(_number: usize, file: &Path) -> BridgeProcessBuilder {
 }
 
 /// The binary on a machine of another name: in a UTS namespace of its own, as in a container.
-fn on_host(number: usize, file: &Path) -> BridgeProcessBuilder {
+pub(crate) fn on_host(name: &str, file: &Path) -> BridgeProcessBuilder {
     const RENAMED: &str = "echo \"$1\" > /proc/sys/kernel/hostname && shift && exec \"$@\"";
     let (program, options) = namespace().unwrap();
     BridgeProcess::builder(program)
         .args(options)
-        .args(["sh", "-c", RENAMED, "sh", &format!("edge-{number}"), BRIDGE])
+        .args(["sh", "-c", RENAMED, "sh", name, BRIDGE])
         .arg("run")
         .arg(file)
 }
 
+fn on_edge(number: usize, file: &Path) -> BridgeProcessBuilder {
+    on_host(&format!("edge-{number}"), file)
+}
+
 /// How a process gets a hostname of its own here, if that is allowed.
-fn namespace() -> Option<(PathBuf, Vec<&'static str>)> {
+pub(crate) fn namespace() -> Option<(PathBuf, Vec<&'static str>)> {
     let unshare = bridge_testkit::find_program("unshare")?;
     let root = rustix::process::geteuid().is_root();
     let options = if root {
@@ -185,7 +192,7 @@ async fn i15_three_replicas_on_three_hosts_share_the_work() {
         eprintln!("skipped: no process gets a hostname of its own here; see the test with nonces");
         return;
     }
-    let ids = share_the_work("hostname", on_host).await;
+    let ids = share_the_work("hostname", on_edge).await;
     let expected: Vec<_> = (0..REPLICAS)
         .map(|number| {
             [
@@ -205,10 +212,8 @@ async fn i07_a_replica_that_is_killed_and_comes_back_under_its_name_loses_nothin
         eprintln!("skipped: no process gets a hostname of its own here");
         return;
     }
-    const LASTING: &str = "session_mode: persistent, client_id_suffix: hostname, \
-                           assert_stable_client_identity: true";
     let broker = Mosquitto::builder().terse().start().await;
-    let mut replicas = Replicas::start(&file(&broker, LASTING), on_host).await;
+    let mut replicas = Replicas::start(&file(&broker, LASTING), on_edge).await;
     let collector = Collector::start(broker.port(), "out/#").await;
     let port = broker.port();
     let feeding = tokio::spawn(async move {
