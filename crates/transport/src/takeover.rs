@@ -11,6 +11,10 @@
 //! comes and goes then, or a message that was alone under way, since some brokers refuse by
 //! closing (I06).
 //!
+//! The delay is the greater of penalty and back-off. Only after the first takeover is it nothing,
+//! although the back-off counts that as a failure like any other: the second comes after a second
+//! at least, and there are never more than eight connects a minute.
+//!
 //! ```text
 //!                                 0x8E        closed without a word
 //!   first in a row                nothing     the back-off alone

@@ -312,6 +312,47 @@ fn i17_two_replicas_that_collide_for_five_minutes_reconnect_seldom_and_both_go_o
     }
 }
 
+/// When a session connects in an hour to a broker that ends each connection after 50 ms, so.
+fn connects(end: End, backoff: Backoff, random: fn(u32) -> u32) -> Vec<Duration> {
+    let mut reconnect = Reconnect::new(backoff);
+    let mut collisions = Collisions::new(backoff.longest());
+    let (mut now, mut connects) = (Duration::ZERO, Vec::new());
+    while now < SECOND * 3_600 {
+        reconnect.connected(now);
+        collisions.connected(now);
+        connects.push(now);
+        now += MILLISECOND * 50;
+        let random = random(u32::try_from(connects.len()).unwrap());
+        let delay = reconnect.ended(now, random);
+        now += collisions.ended(end, delay, now, random).1;
+    }
+    connects
+}
+
+#[test]
+fn case_21_however_soon_the_first_comes_there_are_at_most_8_connects_a_minute() {
+    let patient = Backoff::try_new(SECOND, LONGEST_BACKOFF).unwrap();
+    let hasty = Backoff::try_new(MILLISECOND * 20, MILLISECOND * 200).unwrap();
+    let cases = [
+        (End::TakenOver, patient),
+        // Whatever back-off the session has been given.
+        (End::TakenOver, hasty),
+        (End::Wordless, patient),
+    ];
+    // The shortest delays that chance can make, the longest, and some.
+    let chances: [fn(u32) -> u32; 3] = [|_| 0, |_| u32::MAX, |n| n.wrapping_mul(2_654_435_761)];
+    for (end, backoff) in cases {
+        for random in chances {
+            let connects = connects(end, backoff, random);
+            for (first, at) in connects.iter().enumerate() {
+                let minute = |other: &&Duration| **other < *at + SECOND * 60;
+                let count = connects[first..].iter().take_while(minute).count();
+                assert!(count <= 8, "{end:?}, {backoff:?}: {count} from {at:?} on");
+            }
+        }
+    }
+}
+
 #[test]
 fn i17_when_one_replica_stops_the_other_is_there_within_its_penalty() {
     for (what, manner) in MANNERS {
