@@ -19,6 +19,7 @@ mod volume;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -35,6 +36,8 @@ const PACE: Duration = Duration::from_millis(5);
 /// How often a record that is missing is looked for before that is said: where instances start
 /// together for the first time, one of them is just writing it.
 const LOOKS: u32 = 40;
+/// How often the lock is tried for before it is said that another does not let go of it.
+const TRIES: u32 = 200;
 
 /// The lease in one file.
 ///
@@ -53,6 +56,8 @@ struct Shared {
     volume: Volume,
     clock: Arc<dyn Clock>,
     seen: Mutex<Seen>,
+    /// How often in a row another process had the lock.
+    busy: AtomicU32,
 }
 
 #[derive(Debug)]
@@ -73,6 +78,7 @@ impl FileLease {
                 record: Observation::new(),
                 missing: 0,
             }),
+            busy: AtomicU32::new(0),
         };
         Self {
             shared: Arc::new(shared),
@@ -243,6 +249,12 @@ impl Shared {
             .volume
             .replace(expected, &record.to_text(), claim.owner.boot());
         let replaced = replaced.map_err(|f| self.failure(f))?;
+        if replaced != Replaced::Busy {
+            self.busy.store(0, Ordering::Relaxed);
+        } else if self.busy.fetch_add(1, Ordering::Relaxed) >= TRIES {
+            self.busy.store(TRIES, Ordering::Relaxed);
+            return Err(self.locked());
+        }
         Ok(replaced == Replaced::Done)
     }
 
@@ -254,6 +266,15 @@ impl Shared {
                  lease has let it go",
                 remaining.as_secs_f64()
             ),
+        }
+    }
+
+    fn locked(&self) -> StoreFailure {
+        let lock = self.volume.lock().display();
+        StoreFailure::Unusable {
+            store: self.volume.record().display().to_string(),
+            why: format!("another process holds {lock} and does not go on: it is halted"),
+            remedy: format!("let it go on or end it; `fuser {lock}` names it"),
         }
     }
 

@@ -88,6 +88,9 @@ async fn while_another_replaces_the_record_one_waits() {
     let patience = Duration::from_millis(50);
     let renewing = tokio::time::timeout(patience, lease.renew(&claim, token)).await;
     assert!(renewing.is_err(), "{renewing:?}");
+    // And if it takes too long, it is said who is in the way.
+    let said = lease.renew(&claim, token).await.unwrap_err().to_string();
+    assert!(said.contains("lease.lock and does not go on"), "{said}");
     drop(lock);
     lease.renew(&claim, token).await.unwrap();
 }

@@ -53,6 +53,10 @@ impl Volume {
         &self.record
     }
 
+    pub(super) fn lock(&self) -> &Path {
+        &self.lock
+    }
+
     pub(super) fn folder(&self) -> &Path {
         match self.record.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder,

@@ -1,5 +1,6 @@
 //! Processes that want the same lease, and are stopped and killed.
 
+use std::fmt::Display;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -8,15 +9,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_core::{Clock, Name, Permission, Permit as _, SystemClock};
-use bridge_lease::{FileLease, Keeper, LeaseSettings, Owner};
+use bridge_lease::{AcquireError, FileLease, Keeper, LeaseSettings, LeaseStore, Owner};
 use bridge_testkit::wait_for;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::process::{Child, Command};
 
+use super::contract::{Party, Place};
+
 const PATIENCE: Duration = Duration::from_secs(30);
 const FOLDER: &str = "BRIDGE_TEST_LEASE_FOLDER";
 const NUMBER: &str = "BRIDGE_TEST_LEASE_NUMBER";
+/// In place of a number: the process writes the record as often as it can.
+const BUSY: &str = "busy";
 
 fn settings() -> LeaseSettings {
     let [ttl, renew, grace] = [800, 200, 200].map(Duration::from_millis);
@@ -38,6 +43,15 @@ async fn the_part_of_a_process() {
     };
     let folder = PathBuf::from(folder);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    if number == BUSY {
+        let party = Party::new(&Shared(folder), "plant-7");
+        party.acquire_in_time().await;
+        // Likewise not for ever.
+        for _ in 0..100_000 {
+            party.acquire().await.unwrap();
+        }
+        return;
+    }
     let store = FileLease::new(folder.join("lease"), Arc::clone(&clock));
     let keeper = Keeper::start(
         Arc::new(store),
@@ -64,13 +78,22 @@ async fn the_part_of_a_process() {
     }
 }
 
+/// A folder that several processes share.
+struct Shared(PathBuf);
+
+impl Place for Shared {
+    fn open(&self, clock: Arc<dyn Clock>) -> Arc<dyn LeaseStore> {
+        Arc::new(FileLease::new(self.0.join("lease"), clock))
+    }
+}
+
 struct Process {
     child: Child,
     log: PathBuf,
 }
 
 impl Process {
-    fn start(folder: &Path, number: usize) -> Self {
+    fn start(folder: &Path, number: impl Display) -> Self {
         let out = File::create(folder.join(format!("out-{number}"))).unwrap();
         let child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "processes::the_part_of_a_process", "--nocapture"])
@@ -186,4 +209,35 @@ async fn i18_when_the_active_process_is_killed_another_is_active_within_the_ttl_
         processes[active] = Process::start(folder.path(), active);
     }
     assert!(check(&processes) > ROUNDS);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i18_a_process_that_is_killed_at_any_moment_leaves_a_whole_record_and_no_lock() {
+    let folder = tempfile::tempdir().unwrap();
+    let record = folder.path().join("lease");
+    for round in 0..10_u32 {
+        let before = fs::read(&record).unwrap_or_default();
+        let mut process = Process::start(folder.path(), BUSY);
+        wait_for("it writes", PATIENCE, async || {
+            (fs::read(&record).unwrap_or_default() != before).then_some(())
+        })
+        .await;
+        tokio::time::sleep(Duration::from_micros(u64::from(round) * 730)).await;
+        process.signal(Signal::KILL);
+        process.child.wait().await.unwrap();
+        let party = Party::new(&Shared(folder.path().to_owned()), "plant-7");
+        match party.acquire().await {
+            Err(AcquireError::Held(_)) => {}
+            other => panic!("round {round}: {other:?}"),
+        }
+    }
+    Party::new(&Shared(folder.path().to_owned()), "plant-7")
+        .acquire_in_time()
+        .await;
+    let names = fs::read_dir(folder.path()).unwrap();
+    let names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+    let left = names
+        .iter()
+        .filter(|name| name.to_string_lossy().ends_with(".new"));
+    assert_eq!(left.count(), 0, "{names:?}");
 }
