@@ -5,6 +5,7 @@ mod ci;
 mod crossing;
 mod setup;
 mod soak;
+mod spec;
 mod step;
 
 use std::process::ExitCode;
@@ -38,6 +39,8 @@ enum Chore {
     Crash(crossing::CrashArgs),
     /// Let everything go wrong at once, for long, and see that the ledger balances
     Soak(soak::SoakArgs),
+    /// Write spec/openapi.yaml anew, after a change of the admin API
+    Spec,
     /// Install what the tests need: mosquitto, and where they can be had, RabbitMQ and NATS
     Setup,
 }
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         Chore::Crossing(args) => crossing::run(&args),
         Chore::Crash(args) => crossing::crash(&args),
         Chore::Soak(args) => soak::run(&args),
+        Chore::Spec => spec::run(),
         Chore::Setup => setup::run(),
     };
     match done {

@@ -30,6 +30,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bridge_core::Name;
+use bridge_dlq_admin::AdminOptions;
 use bridge_runtime::RouteSpec;
 use bridge_transport::SessionConfig;
 
@@ -58,6 +59,8 @@ pub(crate) struct Config {
     pub(crate) lease: Option<Lease>,
     /// The routes, in the order of the file.
     pub(crate) routes: Vec<RouteSpec>,
+    /// How the admin API is reached.
+    pub(crate) admin: Option<AdminOptions>,
     /// Where probes and metrics are answered.
     pub(crate) monitor: Option<SocketAddr>,
     /// How long a stop waits for what is under way.

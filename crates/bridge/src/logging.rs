@@ -29,6 +29,13 @@ impl std::str::FromStr for LogFilter {
     }
 }
 
+impl LogFilter {
+    /// The audit log is no matter of how much someone wants to read.
+    fn with_audit(self) -> Result<EnvFilter, ParseError> {
+        Ok(self.0.add_directive("audit=info".parse()?))
+    }
+}
+
 /// RFC 3339 in UTC, to the millisecond: finer is noise to people and no use to machines.
 struct Milliseconds;
 
@@ -41,7 +48,7 @@ impl FormatTime for Milliseconds {
 /// Starts logging to standard error, so that standard output stays for answers.
 pub(crate) fn start(format: LogFormat, filter: LogFilter) -> anyhow::Result<()> {
     let builder = fmt::fmt()
-        .with_env_filter(filter.0)
+        .with_env_filter(filter.with_audit()?)
         .with_timer(Milliseconds)
         .with_writer(io::stderr);
     let started = match format {

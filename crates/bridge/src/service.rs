@@ -1,4 +1,4 @@
-//! The whole bridge, composed: the store, sessions, routes and monitor listener of one
+//! The whole bridge, composed: the store, sessions, routes and listeners of one
 //! configuration. The one place that knows which transport and which store there are.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use bridge_core::{Backoff, Clock, Name, Permit, Sink, Source, Store, SystemClock};
+use bridge_dlq_admin::{Admin, Described, SessionFacts};
 use bridge_queue::{Journal, RecoveryReport};
 use bridge_runtime::{Overview, Parts, Runtime, Status, Stopped, subscriptions_of};
-use bridge_transport::{Reader, Writer, WriterIdentity};
+use bridge_transport::{Reader, SessionConfig, SessionKind, Writer, WriterIdentity};
 use prometheus::Registry;
 use prometheus::proto::MetricFamily;
 use tokio::task::JoinHandle;
@@ -25,6 +26,10 @@ use crate::process_metrics::ProcessMetrics;
 /// Delays before a message is offered again that was refused for now or could not be stored.
 const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
 
+/// How long a stop waits for what is being answered: calls of the admin API, and probes.
+const CALLS: Duration = Duration::from_secs(11);
+const PROBES: Duration = Duration::from_secs(1);
+
 /// A running bridge.
 pub(crate) struct Service {
     runtime: Runtime,
@@ -32,6 +37,7 @@ pub(crate) struct Service {
     journal: Arc<Journal>,
     lease: Option<Arc<Lease>>,
     drain_timeout: Duration,
+    admin: Option<Listening>,
     monitor: Option<Listening>,
 }
 
@@ -52,6 +58,10 @@ impl Service {
             None => None,
         };
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let admin = match &config.admin {
+            Some(options) => Some(Admin::bind(options, clock.clone()).await?),
+            None => None,
+        };
         let registry = Registry::new();
         let lease = Lease::keep(&config, &clock, &registry)?.map(Arc::new);
         let permits = |session: &Name| lease.as_ref()?.permit(session);
@@ -69,6 +79,7 @@ impl Service {
         })?;
         let observed = Arc::new(Observation {
             overview: runtime.overview(),
+            described: Arc::new(describe(&config)),
             journal: journal.clone(),
             process: ProcessMetrics::register(&registry, &config.bridge_id, &opened)?,
             registry,
@@ -84,6 +95,24 @@ impl Service {
             scraping: Mutex::new(()),
         });
         warn_of_orphans(&config, &journal);
+        let admin = match admin {
+            Some(admin) => {
+                let stop = CancellationToken::new();
+                let address = admin.address()?;
+                let encrypted = config
+                    .admin
+                    .as_ref()
+                    .is_some_and(|admin| admin.tls.is_some());
+                info!(event = "admin_listening", %address, encrypted, "the admin API, behind its token");
+                let serving = admin.serve(observed.clone(), runtime.control(), stop.clone());
+                let task = tokio::spawn(async move {
+                    serving.await;
+                    Ok(())
+                });
+                Some(Listening { stop, task })
+            }
+            None => None,
+        };
         let monitor = match monitor {
             Some(monitor) => {
                 let stop = CancellationToken::new();
@@ -108,6 +137,7 @@ impl Service {
             journal,
             lease,
             drain_timeout: config.drain_timeout,
+            admin,
             monitor,
         })
     }
@@ -132,19 +162,11 @@ impl Service {
 
     /// Ends when a part of the service has failed, which none does by design.
     pub(crate) async fn failed(&mut self) -> anyhow::Error {
-        let listening = async {
-            match &mut self.monitor {
-                Some(monitor) => (&mut monitor.task).await,
-                None => std::future::pending().await,
-            }
-        };
+        let (admin, monitor) = (ended(&mut self.admin), ended(&mut self.monitor));
         tokio::select! {
             failure = self.runtime.failed() => failure.into(),
-            ended = listening => match ended {
-                Ok(Ok(())) => anyhow!("the monitor listener ended"),
-                Ok(Err(failure)) => anyhow!(failure).context("the monitor listener failed"),
-                Err(failure) => anyhow!(failure).context("the monitor listener failed"),
-            },
+            failure = admin => failure.context("the admin listener failed"),
+            failure = monitor => failure.context("the monitor listener failed"),
         }
     }
 
@@ -157,11 +179,13 @@ impl Service {
         if let Some(lease) = &self.lease {
             lease.release().await;
         }
-        if let Some(monitor) = self.monitor {
-            monitor.stop.cancel();
-            // A listener that ended by itself has said so in `failed`, and a task's end is told once.
-            if !monitor.task.is_finished() {
-                let _ = tokio::time::timeout(Duration::from_secs(1), monitor.task).await;
+        for (listener, patience) in [(self.admin, CALLS), (self.monitor, PROBES)] {
+            if let Some(listener) = listener {
+                listener.stop.cancel();
+                // One that ended by itself has said so in `failed`, and a task's end is told once.
+                if !listener.task.is_finished() {
+                    let _ = tokio::time::timeout(patience, listener.task).await;
+                }
             }
         }
         let journal = self.journal;
@@ -178,9 +202,22 @@ impl Service {
     }
 }
 
-/// What the monitor listener and the demo see of the service.
+/// Why a listener ended, which none does by design.
+async fn ended(listener: &mut Option<Listening>) -> anyhow::Error {
+    let Some(listener) = listener else {
+        return std::future::pending().await;
+    };
+    match (&mut listener.task).await {
+        Ok(Ok(())) => anyhow!("it ended"),
+        Ok(Err(failure)) => failure.into(),
+        Err(failure) => failure.into(),
+    }
+}
+
+/// What the listeners and the demo see of the service.
 struct Observation {
     overview: Overview,
+    described: Arc<Described>,
     journal: Arc<Journal>,
     registry: Registry,
     process: ProcessMetrics,
@@ -230,6 +267,54 @@ impl Observed for Observation {
         }
         self.process.journal(&self.journal.stats());
         self.registry.gather()
+    }
+}
+
+impl bridge_dlq_admin::Observed for Observation {
+    fn status(&self) -> Option<Status> {
+        Observed::status(self)
+    }
+
+    fn metrics(&self) -> Vec<MetricFamily> {
+        Observed::metrics(self)
+    }
+
+    fn described(&self) -> Arc<Described> {
+        self.described.clone()
+    }
+}
+
+/// What the admin API says of the configuration: nothing secret.
+fn describe(config: &Config) -> Described {
+    let sources: BTreeSet<&Name> = config.routes.iter().map(|route| &route.source).collect();
+    let sinks = sinks(config);
+    let facts = |session: &SessionConfig| {
+        let (read, written) = (
+            sources.contains(&session.name),
+            sinks.contains(&session.name),
+        );
+        let writes_as = if read {
+            &session.publisher_client_id
+        } else {
+            &session.client_id
+        };
+        SessionFacts {
+            name: session.name.clone(),
+            brokers: session.brokers.iter().map(ToString::to_string).collect(),
+            protocol: session.protocol.to_string(),
+            reads_as: read.then(|| session.client_id.clone()),
+            writes_as: written.then(|| writes_as.clone()),
+            mode: match session.kind {
+                SessionKind::Ephemeral => "ephemeral".to_owned(),
+                SessionKind::Persistent { .. } => "persistent".to_owned(),
+            },
+        }
+    };
+    Described {
+        bridge: config.bridge_id.clone(),
+        version: env!("CARGO_PKG_VERSION"),
+        routes: config.routes.clone(),
+        sessions: config.sessions.values().map(facts).collect(),
     }
 }
 

@@ -131,7 +131,7 @@ fn every_chapter_is_in_the_summary_and_every_link_leads_somewhere() {
 /// The stable names of what the sources of these crates log, but for those at the level debug.
 fn events() -> BTreeSet<String> {
     let mut events = BTreeSet::new();
-    let mut folders: Vec<_> = ["bridge", "runtime", "queue", "transport"]
+    let mut folders: Vec<_> = ["bridge", "dlq-admin", "runtime", "queue", "transport"]
         .map(|name| root().join("crates").join(name).join("src"))
         .into();
     while let Some(folder) = folders.pop() {

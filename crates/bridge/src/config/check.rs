@@ -1,5 +1,6 @@
 //! From fields to a [`Config`]: names, references and what must hold between fields.
 
+mod admin;
 mod binding;
 mod credentials;
 mod identity;
@@ -69,6 +70,9 @@ fn whole(reader: &mut Reader<'_>, root: &Map<'_>, folder: &Path) -> Option<Confi
     let segment_size = reader
         .section_or_default(root, &fields::JOURNAL)
         .and_then(|journal| reader.size(&journal, &fields::SEGMENT_SIZE));
+    let admin = reader
+        .section(root, &fields::ADMIN)
+        .and_then(|section| admin::check(reader, &section, folder));
     let monitor = monitor(reader, root);
     let drain_timeout = reader.duration(root, &fields::DRAIN_TIMEOUT);
 
@@ -142,6 +146,7 @@ fn whole(reader: &mut Reader<'_>, root: &Map<'_>, folder: &Path) -> Option<Confi
             .collect::<BTreeMap<_, _>>(),
         lease: lease.ok()?,
         routes: routes.into_iter().map(|route| route.spec).collect(),
+        admin,
         monitor,
         drain_timeout: drain_timeout?.value,
     })

@@ -1,11 +1,13 @@
 //! Every field of the configuration, once: its name, what it takes, what it is when it is left
 //! out, and what it is for. The reader, the JSON Schema and the error texts all come from here.
 
+mod admin;
 mod lease;
 mod reach;
 mod route;
 mod session;
 
+pub(crate) use admin::*;
 pub(crate) use lease::*;
 pub(crate) use reach::*;
 pub(crate) use route::*;
@@ -141,6 +143,7 @@ pub(crate) static ROOT: Section = Section {
         &JOURNAL,
         &SESSIONS,
         &ROUTES,
+        &ADMIN,
         &LEASE,
         &MONITOR,
         &DRAIN_TIMEOUT,

@@ -2,10 +2,12 @@
 
 mod reach;
 
+use std::net::SocketAddr;
 use std::num::NonZeroU16;
 
 use bridge_core::{InvalidBackoff, InvalidFilter, InvalidName, InvalidTopic, TemplateProblem};
 
+use bridge_dlq_admin::InvalidToken;
 use bridge_transport::{PORTABLE_CLIENT_ID, Protocol, Unsaid};
 pub(crate) use reach::{Exposed, HeaderProblem, UrlProblem};
 
@@ -205,6 +207,12 @@ pub(crate) enum Problem {
     Loop(String),
     #[error("`{0}` is not an address to listen on")]
     Listen(String),
+    #[error("`token` and `token_file` are both here")]
+    TwoTokens,
+    #[error("the admin API needs a token")]
+    NoToken,
+    #[error("{0}")]
+    Token(InvalidToken),
     #[error("`{0}` is a file, not a folder")]
     NotAFolder(String),
     // The lease.
@@ -247,6 +255,8 @@ pub(crate) enum Problem {
          loses messages then"
     )]
     WideWindow(NonZeroU16),
+    #[error("the admin token crosses the network in the clear to reach {0}")]
+    AdminInTheClear(SocketAddr),
     #[error("every replica that shares this file tells its status in the same place")]
     StatusShared,
     #[error("a client id with `{0}`: {meaning}", meaning = match *.0 {
@@ -297,6 +307,7 @@ impl Problem {
                 | Self::Unsaid { .. }
                 | Self::LongClientId(_)
                 | Self::WideWindow(_)
+                | Self::AdminInTheClear(_)
                 | Self::StatusShared
                 | Self::TopicSignInClientId(_)
                 | Self::UnusualClientId(_)
@@ -418,6 +429,12 @@ impl Problem {
                 "use `mqtts://` or `wss://`, or accept it with `allow_plaintext_credentials: true`"
             }
             Self::TwoPasswords => "keep one of them, best `password_file`",
+            Self::TwoTokens => "keep one of them, best `token_file`",
+            Self::NoToken => "add `token_file`, a file with at least 16 characters",
+            Self::Token(_) => "make one with `openssl rand -hex 32`",
+            Self::AdminInTheClear(_) => {
+                "add `tls`, or listen on 127.0.0.1 behind something that encrypts"
+            }
             Self::PasswordWithoutUsername => "add `username`",
             Self::NoEffect { .. } | Self::BrokerTwice(_) => "remove it",
             Self::NoUrlFor { needed, .. } => return Some(format!("write {needed}, or remove it")),

@@ -6,6 +6,7 @@ mod strange;
 use std::path::Path;
 
 use bridge_core::QoS;
+use bridge_dlq_admin::{Token, TokenOrigin};
 use bridge_lease::{LeaseSettings, PostgresSettings};
 use bridge_runtime::{
     DeadLetterBounds, DeferralSpec, DeliveryMode, OnDeadLettersFull, OnExpired, OnFull,
@@ -24,6 +25,7 @@ struct Imagined;
 impl Host for Imagined {
     fn variable(&self, name: &str) -> Option<Result<String, ()>> {
         match name {
+            "ADMIN_TOKEN" => Some(Ok("s3cret-0123456789".to_owned())),
             "CLOUD_PASSWORD" => Some(Ok("s3cret: # \n{".to_owned())),
             "RAW" => Some(Err(())),
             _ => None,
@@ -86,6 +88,7 @@ fn the_minimal_sample_becomes_what_it_says() {
     assert_eq!(config.bridge_id, name("plant-7"));
     assert_eq!(config.data_dir, Path::new("/var/lib/bridge"));
     assert_eq!(config.journal.segment_size, 8 << 20);
+    assert_eq!(config.admin, None);
     assert_eq!(config.monitor, None);
     assert_eq!(config.drain_timeout, Duration::from_secs(30));
     let plant = &config.sessions[&name("plant")];
@@ -125,6 +128,7 @@ bridge: { id: b }
 data_dir: data
 journal: { segment_size: 1 MiB }
 drain_timeout: 5s
+admin: { listen: "[::1]:8081", token: "0123456789abcdef" }
 monitor: { listen: "[::1]:9090" }
 sessions:
   a:
@@ -166,6 +170,11 @@ routes:
     assert_eq!(config.journal.segment_size, 1 << 20);
     assert_eq!(config.drain_timeout, Duration::from_secs(5));
     assert_eq!(config.monitor, Some("[::1]:9090".parse().unwrap()));
+    let admin = config.admin.unwrap();
+    assert_eq!(admin.listen, "[::1]:8081".parse().unwrap());
+    let token = Token::parse("0123456789abcdef").unwrap();
+    assert_eq!(admin.token, TokenOrigin::Text(token));
+    assert_eq!(admin.tls, None);
     let a = &config.sessions[&name("a")];
     assert_eq!(a.brokers.to_string(), "mqtt://[fe80::1%eth0]:1884");
     assert_eq!(a.client_id, "a-edge-1");

@@ -5,6 +5,7 @@
     reason = "helpers of tests; what fails here fails the test"
 )]
 
+mod admin;
 mod file;
 mod lease;
 mod reach;

@@ -20,7 +20,7 @@ fn fields() {
         ),
         (
             "an unknown field at the top",
-            after("data_dir: /var/lib/bridge", "admin: { listen: x }"),
+            after("data_dir: /var/lib/bridge", "gateway: { listen: x }"),
         ),
         (
             "a misspelt password",

@@ -21,7 +21,7 @@ const MAX_BYTES: u64 = 1024 * 1024;
 /// The section `tls`; `None` when something about it is wrong.
 pub(super) fn check(reader: &mut Reader<'_>, map: &Map<'_>, folder: &Path) -> Option<Tls> {
     let trust = trust(reader, map, folder);
-    let client = client(reader, map, folder);
+    let client = own_certificate(reader, map, folder);
     let server_name = server_name(reader, map);
     let minimum = reader.choice(map, &fields::MINIMUM_VERSION);
     let alpn = alpn(reader, map);
@@ -77,8 +77,8 @@ pub(super) fn authorities(
     Some(full)
 }
 
-/// `None` where no client certificate is asked for.
-fn client(
+/// The certificate that we show; `None` where none is asked for.
+pub(super) fn own_certificate(
     reader: &mut Reader<'_>,
     map: &Map<'_>,
     folder: &Path,

@@ -1,0 +1,34 @@
+//! The calls, by what they are about.
+
+pub(crate) mod dead_letters;
+pub(crate) mod login;
+pub(crate) mod state;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::routing::{get, post};
+
+use self::dead_letters::{change, export};
+use crate::admin::App;
+
+/// Where one logs in.
+pub(crate) const SESSION: &str = "/api/v1/session";
+
+/// Every path with its methods. The description of the API has the same ones: a test compares.
+pub(crate) fn routes() -> Router<Arc<App>> {
+    Router::new()
+        .route(
+            SESSION,
+            get(login::show).post(login::open).delete(login::close),
+        )
+        .route("/api/v1/bridge", get(state::bridge))
+        .route("/api/v1/sessions", get(state::sessions))
+        .route("/api/v1/routes", get(state::routes))
+        .route("/api/v1/bindings", get(state::bindings))
+        .route("/api/v1/dead-letters", get(dead_letters::list))
+        .route("/api/v1/dead-letters/{id}", get(dead_letters::show))
+        .route("/api/v1/dead-letters/export", get(export::export))
+        .route("/api/v1/dead-letters/redrive", post(change::redrive))
+        .route("/api/v1/dead-letters/delete", post(change::delete))
+}

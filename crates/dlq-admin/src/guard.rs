@@ -1,0 +1,110 @@
+//! What stands around every call: who may, whether the bridge is stopping, headers of safety, and
+//! that a defect is an answer too.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{HeaderName, HeaderValue, Method, header};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use futures_util::FutureExt as _;
+use tokio::time::timeout;
+use tracing::error;
+
+use crate::admin::App;
+use crate::api::SESSION;
+use crate::listener::Peer;
+use crate::problem::{Kind, Problem};
+
+/// A call that has not begun to answer by then is given up; what it has set going goes on.
+const AT_MOST: Duration = Duration::from_secs(120);
+
+/// Nothing is loaded from elsewhere, framed, guessed or kept.
+const HEADERS: [(HeaderName, &str); 7] = [
+    (
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+         connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    ),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (header::CACHE_CONTROL, "no-store"),
+    (
+        HeaderName::from_static("cross-origin-opener-policy"),
+        "same-origin",
+    ),
+    (
+        HeaderName::from_static("cross-origin-resource-policy"),
+        "same-origin",
+    ),
+];
+
+/// Puts it around `routes`.
+pub(crate) fn around(routes: Router<Arc<App>>, app: &Arc<App>) -> Router {
+    routes
+        .fallback(nowhere)
+        .method_not_allowed_fallback(otherwise)
+        .layer(from_fn_with_state(app.clone(), admitted))
+        .layer(from_fn(sound))
+        .with_state(app.clone())
+}
+
+async fn nowhere() -> Problem {
+    Problem::not_found("nothing is at this path; the calls are in spec/openapi.yaml")
+}
+
+async fn otherwise() -> Problem {
+    Problem::new(
+        Kind::MethodNotAllowed,
+        "the methods of this path are in the header Allow",
+    )
+}
+
+/// Lets in who may, while the bridge is not stopping.
+async fn admitted(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
+    let Some(peer) = request.extensions().get::<Peer>().copied() else {
+        return Problem::defect().into_response();
+    };
+    let path = request.uri().path();
+    let logs_in = path == SESSION && request.method() == Method::POST;
+    if path.starts_with("/api") && !logs_in {
+        match app.auth.identify(request.method(), request.headers(), peer) {
+            Ok(who) => drop(request.extensions_mut().insert(who)),
+            Err(refusal) => return Problem::from(refusal).into_response(),
+        }
+    }
+    if app.observed.status().is_none() {
+        return Problem::stopping().into_response();
+    }
+    next.run(request).await
+}
+
+/// Gives every answer its headers, and makes one of a defect.
+async fn sound(request: Request, next: Next) -> Response {
+    let path = request.uri().path().to_owned();
+    let call = AssertUnwindSafe(next.run(request)).catch_unwind();
+    let mut response = match timeout(AT_MOST, call).await {
+        Ok(Ok(response)) => response,
+        Ok(Err(_)) => {
+            // What was wrong has been printed by the hook of panics.
+            error!(event = "call_failed", path, "a defect; please report it");
+            Problem::defect().into_response()
+        }
+        Err(_) => {
+            error!(
+                event = "call_too_slow",
+                path, "no answer within {AT_MOST:?}"
+            );
+            Problem::defect().into_response()
+        }
+    };
+    for (name, value) in HEADERS {
+        let headers = response.headers_mut();
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}

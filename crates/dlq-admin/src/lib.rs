@@ -1,0 +1,33 @@
+//! The bridge over HTTP: its state, its dead letters and what is done about them, behind a login.
+//!
+//! The crate shows and asks; it decides nothing about a message. It knows a running bridge by
+//! [`bridge_runtime`] and by what implements [`Observed`], and never reads a configuration file,
+//! opens a store or speaks MQTT.
+//!
+//! ```text
+//!   TcpListener ─► listener   so many connections, each with deadlines, over TLS or not
+//!                     └─► guard   headers of safety, who may, stopping, defects
+//!                           └─► api    one module for each kind of thing, one function for each call
+//!                                 └─► audit   what was changed or shown, to whom
+//! ```
+//!
+//! Every call is described in `spec/openapi.yaml`, which is made of the types and functions here:
+//! see [`openapi`].
+
+mod admin;
+mod api;
+mod audit;
+mod auth;
+mod files;
+mod guard;
+mod listener;
+mod openapi;
+mod problem;
+mod rates;
+mod request;
+
+pub use admin::{Admin, AdminOptions, Described, Observed, SessionFacts, StartError};
+pub use auth::{InvalidToken, Token, TokenOrigin};
+pub use files::FileError;
+pub use listener::{TlsError, TlsFiles};
+pub use openapi::{openapi, openapi_yaml};
