@@ -76,7 +76,7 @@ fn both_replicas_have_one_file_and_nothing_else_in_common() {
     let mut without = REPLICAS.map(|replica| services[replica].clone());
     for service in &mut without {
         let service = service.as_object_mut().unwrap();
-        for name in ["hostname", "volumes", "ports", "build"] {
+        for name in ["hostname", "volumes", "ports"] {
             service.remove(name);
         }
     }
