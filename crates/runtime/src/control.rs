@@ -1,27 +1,37 @@
 //! What an operator does with a running bridge: looks at dead letters, sends them on, deletes them.
 
 mod filter;
+mod inject;
+mod job;
 mod letter;
 mod list;
 mod mover;
 mod redrive;
 mod scan;
+mod transfer;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
-use bridge_core::{BindingKey, Clock, MessageId, Store, StoreError};
+use bridge_core::{BindingKey, Clock, MessageId, Name, Store, StoreError};
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use self::filter::DeadLetterFilter;
+use self::inject::Route;
+pub use self::inject::{InjectTarget, Injected};
+use self::job::Jobs;
+pub use self::job::{Job, JobId, JobKind, JobState};
 pub use self::letter::{DeadLetter, DeadLetterId, DeadLetterSummary, InvalidDeadLetterId};
 pub use self::list::{Cursor, Page, Total};
 pub use self::redrive::{
     DeleteOutcome, DeleteResult, MOST_AT_ONCE, RedriveOptions, RedriveOutcome, RedriveResult,
     RedriveVerdict, Selection,
 };
+use self::transfer::Imports;
+pub use self::transfer::{Export, Exported, Import, ImportOutcome};
+use crate::RouteSpec;
 use crate::lane::Lane;
 use crate::metrics::Metrics;
 
@@ -29,6 +39,8 @@ use crate::metrics::Metrics;
 const CHOSEN: usize = 1_000_000;
 /// Requests that wait for the mover.
 const REQUESTS: usize = 1_024;
+/// Messages that come from no source and are not stored yet.
+const BY_HAND: usize = 64;
 
 /// The operator's hands on running routes; cheap to clone. It stays good while they stop: what
 /// they can do no more then ends with [`ControlError::Stopping`].
@@ -55,6 +67,21 @@ pub enum ControlError {
         /// How many are possible.
         most: usize,
     },
+    /// The running configuration has no such route.
+    #[error("there is no such route")]
+    NoSuchRoute,
+    /// The running configuration has no such binding.
+    #[error("there is no such binding")]
+    NoSuchBinding,
+    /// The route would not take a message of that topic.
+    #[error("none of the route's topic filters matches that topic")]
+    NotTaken,
+    /// The queue of one of the bindings has no room: nothing was stored.
+    #[error("the queue is full; make room first")]
+    QueueFull,
+    /// The store fails at the moment: nothing was stored.
+    #[error("the store fails at the moment; see the log")]
+    StoreFails,
     /// Calls that are under way have chosen all that can be held in memory.
     #[error("too many redrives and deletes are under way; ask again later")]
     Busy,
@@ -67,11 +94,17 @@ pub enum ControlError {
 #[derive(Debug)]
 pub(crate) struct Shared {
     lanes: BTreeMap<BindingKey, Arc<Lane>>,
+    routes: BTreeMap<Name, Route>,
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     metrics: Metrics,
     mover: mpsc::Sender<mover::Request>,
     chosen: Arc<Semaphore>,
+    /// For messages that come from no source and have not settled.
+    by_hand: Arc<Semaphore>,
+    importing: tokio::sync::Mutex<()>,
+    imports: Imports,
+    jobs: Jobs,
     tasks: TaskTracker,
     stopping: CancellationToken,
 }
@@ -79,7 +112,8 @@ pub(crate) struct Shared {
 impl Shared {
     /// Makes it, and the task that moves entries, which is to be spawned.
     pub(crate) fn new(
-        lanes: &[Arc<Lane>],
+        specs: &[RouteSpec],
+        lanes: &BTreeMap<Name, Vec<Arc<Lane>>>,
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
         metrics: Metrics,
@@ -87,13 +121,26 @@ impl Shared {
         let (mover, requests) = mpsc::channel(REQUESTS);
         let stopping = CancellationToken::new();
         let by_key = |lane: &Arc<Lane>| (lane.key.clone(), lane.clone());
+        let route = |spec: &RouteSpec| {
+            let route = Route {
+                source: spec.source.clone(),
+                subscriptions: spec.subscriptions.clone(),
+                lanes: lanes.get(&spec.name).cloned().unwrap_or_default(),
+            };
+            (spec.name.clone(), route)
+        };
         let shared = Arc::new(Self {
-            lanes: lanes.iter().map(by_key).collect(),
+            lanes: lanes.values().flatten().map(by_key).collect(),
+            routes: specs.iter().map(route).collect(),
             store,
             clock,
             metrics,
             mover,
             chosen: Arc::new(Semaphore::new(CHOSEN)),
+            by_hand: Arc::new(Semaphore::new(BY_HAND)),
+            importing: tokio::sync::Mutex::default(),
+            imports: Imports::default(),
+            jobs: Jobs::default(),
             tasks: TaskTracker::new(),
             stopping: stopping.clone(),
         });

@@ -12,12 +12,13 @@
 //!                              └► held ◄────┘        worker puts them again, in order
 //! ```
 
+mod operator;
 mod parcel;
-mod redriven;
 mod unburied;
 mod watch;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -29,6 +30,7 @@ use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 use tracing::{error, info};
 
+pub(crate) use self::operator::{NotTaken, inject};
 use self::parcel::Parcel;
 pub(crate) use self::parcel::{Job, Placed, Shown, Standing};
 pub(crate) use self::watch::{Came, Watch, Watched};
@@ -46,6 +48,8 @@ pub(crate) struct Lane {
     pub(crate) store: Arc<dyn Store>,
     /// Rings when there may be something for the worker to do.
     pub(crate) wake: Notify,
+    /// Whether an operator wants nothing sent.
+    paused: AtomicBool,
     /// Who waits to hear what becomes of which message.
     pub(crate) watched: Watch,
     tasks: TaskTracker,
@@ -141,6 +145,7 @@ impl Lane {
             metrics,
             store,
             wake: Notify::new(),
+            paused: AtomicBool::new(false),
             watched: Watch::default(),
             tasks,
         }
@@ -168,6 +173,7 @@ impl Lane {
             open: (waiting + unburied) as u64 + state.shown.taken,
             unburied: (unburied + failed) as u64 + state.shown.unburied,
             counted: state.shown.counted,
+            paused: self.is_paused(),
         }
     }
 
@@ -262,6 +268,7 @@ impl Lane {
             job,
             placement: Placement::DeadLetter(info),
             line: None,
+            by_hand: false,
         });
     }
 
@@ -271,6 +278,7 @@ impl Lane {
             job,
             placement: Placement::Deferred(info),
             line: Some(line),
+            by_hand: false,
         });
     }
 
@@ -381,6 +389,7 @@ impl Lane {
                 }
                 state.failures = 0;
                 match &parcel.placement {
+                    _ if parcel.by_hand => self.stored_by_hand(&parcel, result),
                     Placement::Queue => self.metrics.queued.inc(),
                     Placement::Deferred(_) => {
                         self.metrics.queued.inc();
@@ -419,7 +428,11 @@ impl Lane {
                     error = %failure,
                     "a message can never be stored and is dropped"
                 );
-                self.metrics.dropped_live(DropPolicy::TooLarge);
+                if parcel.by_hand {
+                    self.refused_by_hand(&parcel);
+                } else {
+                    self.metrics.dropped_live(DropPolicy::TooLarge);
+                }
                 state.placed.extend(parcel.placed(None));
                 Some(parcel)
             }

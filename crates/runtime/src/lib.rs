@@ -26,7 +26,8 @@ mod worker;
 
 pub use control::{
     Control, ControlError, Cursor, DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterSummary,
-    DeleteOutcome, DeleteResult, InvalidDeadLetterId, MOST_AT_ONCE, Page, RedriveOptions,
+    DeleteOutcome, DeleteResult, Export, Exported, Import, ImportOutcome, InjectTarget, Injected,
+    InvalidDeadLetterId, Job, JobId, JobKind, JobState, MOST_AT_ONCE, Page, RedriveOptions,
     RedriveOutcome, RedriveResult, RedriveVerdict, Selection, Total,
 };
 pub use intake::subscriptions_of;

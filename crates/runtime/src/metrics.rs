@@ -31,6 +31,8 @@ pub(crate) struct Metrics {
     store_failures: IntCounterVec,
     redrive: IntCounterVec,
     deleted: IntCounterVec,
+    injected: IntCounterVec,
+    imported: IntCounterVec,
     queue_depth: IntGaugeVec,
     queue_bytes: IntGaugeVec,
     queue_blocked: IntGaugeVec,
@@ -42,6 +44,7 @@ pub(crate) struct Metrics {
     dead_letters_held: IntGaugeVec,
     counted_attempts: IntGaugeVec,
     in_progress: IntGaugeVec,
+    paused: IntGaugeVec,
     carried_over: IntGaugeVec,
 }
 
@@ -158,6 +161,16 @@ impl Metrics {
                 "Dead letters that were deleted.",
                 &BINDING,
             )?,
+            injected: counter(
+                "injected_total",
+                "Test messages that an operator gave a binding.",
+                &BINDING,
+            )?,
+            imported: counter(
+                "dead_letters_imported_total",
+                "Dead letters that an operator imported.",
+                &BINDING,
+            )?,
             queue_depth: gauge("queue_depth", "Messages that wait in the queue.", &BINDING)?,
             queue_bytes: gauge(
                 "queue_bytes",
@@ -198,6 +211,11 @@ impl Metrics {
                  not settled.",
                 &BINDING,
             )?,
+            paused: gauge(
+                "binding_paused",
+                "1 while an operator has paused the binding.",
+                &BINDING,
+            )?,
             carried_over: gauge(
                 "carried_over",
                 "Messages that the binding had in queue, deferred and dead letters at start.",
@@ -230,6 +248,8 @@ impl Metrics {
             &self.store_failures,
             &self.redrive,
             &self.deleted,
+            &self.injected,
+            &self.imported,
         ];
         let gauges = [
             &self.source_unsettled_bytes,
@@ -244,6 +264,7 @@ impl Metrics {
             &self.dead_letters_held,
             &self.counted_attempts,
             &self.in_progress,
+            &self.paused,
             &self.carried_over,
         ];
         let counters = counters
@@ -314,6 +335,8 @@ impl Metrics {
             deferred_overflow: self.deferred_overflow.with_label_values(&labels),
             left: self.left.with_label_values(&labels),
             store_failures: self.store_failures.with_label_values(&labels),
+            injected: self.injected.with_label_values(&labels),
+            imported: self.imported.with_label_values(&labels),
             key: key.clone(),
             all: self.clone(),
         }
@@ -344,6 +367,8 @@ pub(crate) struct BindingMetrics {
     pub(crate) deferred_overflow: IntCounter,
     pub(crate) left: IntCounter,
     pub(crate) store_failures: IntCounter,
+    pub(crate) injected: IntCounter,
+    pub(crate) imported: IntCounter,
     key: BindingKey,
     all: Metrics,
 }
@@ -452,6 +477,7 @@ impl BindingMetrics {
         set(&self.all.dead_letters_held, standing.unburied);
         set(&self.all.counted_attempts, standing.counted);
         set(&self.all.in_progress, standing.open);
+        set(&self.all.paused, u64::from(standing.paused));
     }
 }
 

@@ -9,6 +9,8 @@
 //!      │                  Blocked ◄─ Recalling ◄───────────┘
 //!      └───────────────────────────────┘ resolved
 //! ```
+//!
+//! An operator's pause is a recall that ends in `Paused`, and stays there until it is resumed.
 
 use std::time::Duration;
 
@@ -32,6 +34,8 @@ pub(crate) enum Phase {
         /// The monotonic instant of the next attempt.
         until: Duration,
     },
+    /// An operator wants nothing sent: everything that comes is queued.
+    Paused,
 }
 
 /// Where a recall ends.
@@ -43,6 +47,8 @@ pub(crate) enum Next {
     Replay,
     /// Waiting until that monotonic instant.
     Block(Duration),
+    /// Until the operator wants it otherwise.
+    Pause,
 }
 
 /// What a worker hears.
@@ -67,6 +73,13 @@ pub(crate) enum Event {
     Queued,
     /// Time has passed.
     Tick,
+    /// An operator pauses the binding.
+    Paused,
+    /// An operator lets it go on.
+    Resumed {
+        /// Whether there is a connection.
+        up: bool,
+    },
 }
 
 impl Phase {
@@ -74,9 +87,21 @@ impl Phase {
     #[must_use]
     pub(crate) fn on_event(self, event: Event, now: Duration) -> Self {
         match (self, event) {
-            (Self::LinkDown | Self::Blocked { .. }, Event::LinkUp) => Self::Replaying,
+            (Self::LinkDown | Self::Blocked { .. }, Event::Paused) => Self::Paused,
+            (Self::Replaying | Self::Live | Self::Recalling { .. }, Event::Paused) => {
+                Self::Recalling { then: Next::Pause }
+            }
+            (Self::Paused, Event::Resumed { up: true })
+            | (Self::LinkDown | Self::Blocked { .. }, Event::LinkUp) => Self::Replaying,
+            (Self::Paused, Event::Resumed { up: false })
+            | (Self::Blocked { .. }, Event::LinkDown) => Self::LinkDown,
+            (Self::Recalling { then: Next::Pause }, Event::Resumed { up }) => Self::Recalling {
+                then: if up { Next::Replay } else { Next::LinkDown },
+            },
+            // Whatever else is heard is seen to when it is resumed.
+            (Self::Recalling { then: Next::Pause }, event) if event != Event::Resolved => self,
+
             (Self::Blocked { until }, Event::Tick) if now >= until => Self::Replaying,
-            (Self::Blocked { .. }, Event::LinkDown) => Self::LinkDown,
             (Self::Replaying, Event::Drained) => Self::Live,
 
             (Self::Replaying | Self::Live | Self::Recalling { .. }, Event::LinkDown) => {
@@ -106,6 +131,7 @@ impl Phase {
                 Next::LinkDown => Self::LinkDown,
                 Next::Replay => Self::Replaying,
                 Next::Block(until) => Self::Blocked { until },
+                Next::Pause => Self::Paused,
             },
             (phase, _) => phase,
         }
@@ -137,6 +163,7 @@ impl Phase {
             Self::Live => "live",
             Self::Recalling { .. } => "recalling",
             Self::Blocked { .. } => "blocked",
+            Self::Paused => "paused",
         }
     }
 }
@@ -155,17 +182,50 @@ mod tests {
     const RECALL_BLOCK: Phase = Phase::Recalling {
         then: Next::Block(LATER),
     };
+    const RECALL_PAUSE: Phase = Phase::Recalling { then: Next::Pause };
     const REFUSED: Event = Event::RefusedForNow { until: LATER };
+    const UP: Event = Event::Resumed { up: true };
+    const DOWN: Event = Event::Resumed { up: false };
 
     #[test]
     fn every_state_answers_every_event() {
-        use Event::{Drained, LinkDown, LinkUp, Queued, Resolved, Tick, Unanswered};
-        const EVENTS: [Event; 8] = [
-            LinkUp, LinkDown, Unanswered, REFUSED, Resolved, Drained, Tick, Queued,
+        use Event::{Drained, LinkDown, LinkUp, Paused, Queued, Resolved, Tick, Unanswered};
+        const EVENTS: [Event; 11] = [
+            LinkUp, LinkDown, Unanswered, REFUSED, Resolved, Drained, Tick, Queued, Paused, UP,
+            DOWN,
         ];
+        const PAUSED: Phase = Phase::Paused;
         let (down, replaying, live) = (Phase::LinkDown, Phase::Replaying, Phase::Live);
-        let table: [(Phase, [Phase; EVENTS.len()]); 7] = [
-            (down, [replaying, down, down, down, down, down, down, down]),
+        let table: [(Phase, [Phase; EVENTS.len()]); 9] = [
+            (
+                down,
+                [
+                    replaying, down, down, down, down, down, down, down, PAUSED, down, down,
+                ],
+            ),
+            (
+                PAUSED,
+                [
+                    PAUSED, PAUSED, PAUSED, PAUSED, PAUSED, PAUSED, PAUSED, PAUSED, PAUSED,
+                    replaying, down,
+                ],
+            ),
+            (
+                RECALL_PAUSE,
+                [
+                    RECALL_PAUSE,
+                    RECALL_PAUSE,
+                    RECALL_PAUSE,
+                    RECALL_PAUSE,
+                    PAUSED,
+                    RECALL_PAUSE,
+                    RECALL_PAUSE,
+                    RECALL_PAUSE,
+                    RECALL_PAUSE,
+                    RECALL_REPLAY,
+                    RECALL_DOWN,
+                ],
+            ),
             (
                 replaying,
                 [
@@ -175,6 +235,9 @@ mod tests {
                     RECALL_BLOCK,
                     replaying,
                     live,
+                    replaying,
+                    replaying,
+                    RECALL_PAUSE,
                     replaying,
                     replaying,
                 ],
@@ -190,6 +253,9 @@ mod tests {
                     live,
                     live,
                     RECALL_REPLAY,
+                    RECALL_PAUSE,
+                    live,
+                    live,
                 ],
             ),
             (
@@ -201,6 +267,9 @@ mod tests {
                     RECALL_DOWN,
                     down,
                     RECALL_DOWN,
+                    RECALL_DOWN,
+                    RECALL_DOWN,
+                    RECALL_PAUSE,
                     RECALL_DOWN,
                     RECALL_DOWN,
                 ],
@@ -216,6 +285,9 @@ mod tests {
                     RECALL_REPLAY,
                     RECALL_REPLAY,
                     RECALL_REPLAY,
+                    RECALL_PAUSE,
+                    RECALL_REPLAY,
+                    RECALL_REPLAY,
                 ],
             ),
             (
@@ -229,12 +301,16 @@ mod tests {
                     RECALL_BLOCK,
                     RECALL_BLOCK,
                     RECALL_BLOCK,
+                    RECALL_PAUSE,
+                    RECALL_BLOCK,
+                    RECALL_BLOCK,
                 ],
             ),
             (
                 BLOCKED,
                 [
-                    replaying, down, BLOCKED, BLOCKED, BLOCKED, BLOCKED, BLOCKED, BLOCKED,
+                    replaying, down, BLOCKED, BLOCKED, BLOCKED, BLOCKED, BLOCKED, BLOCKED, PAUSED,
+                    BLOCKED, BLOCKED,
                 ],
             ),
         ];
@@ -258,6 +334,8 @@ mod tests {
             (RECALL_DOWN, true),
             (RECALL_BLOCK, true),
             (RECALL_REPLAY, false),
+            (RECALL_PAUSE, false),
+            (Phase::Paused, false),
             (Phase::Replaying, false),
             (Phase::Live, false),
         ] {
@@ -273,8 +351,10 @@ mod tests {
             RECALL_DOWN,
             RECALL_REPLAY,
             RECALL_BLOCK,
+            RECALL_PAUSE,
+            Phase::Paused,
         ] {
-            let out = [Event::LinkUp, Event::Resolved, Event::Tick]
+            let out = [UP, Event::LinkUp, Event::Resolved, Event::Tick]
                 .into_iter()
                 .fold(phase, |phase, event| phase.on_event(event, LATER));
             assert!(out.sends(), "{phase:?} ends in {out:?}");

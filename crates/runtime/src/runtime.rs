@@ -120,7 +120,7 @@ pub struct Status {
 pub struct BindingStatus {
     /// Which one.
     pub key: BindingKey,
-    /// `live`, `replaying`, `blocked`, `link_down` or `recalling`.
+    /// `live`, `replaying`, `blocked`, `link_down`, `recalling` or `paused`.
     pub state: &'static str,
     /// Whether the head of its queue could not be published at the latest attempt (I12).
     pub blocked: bool,
@@ -130,6 +130,9 @@ pub struct BindingStatus {
     pub open: u64,
     /// Messages that were given up on and are held until they can be kept as dead letters.
     pub unburied: u64,
+    /// Whether an operator has paused it: what is under way still settles, and then nothing is
+    /// sent until it is resumed or the bridge starts anew.
+    pub paused: bool,
 }
 
 /// How a runtime ended.
@@ -156,6 +159,7 @@ impl Overview {
                 usage,
                 open: standing.open,
                 unburied: standing.unburied,
+                paused: standing.paused,
             }
         });
         Status {
@@ -277,8 +281,8 @@ impl Runtime {
             intakes.spawn(intake.run(stop_intake.clone()));
             sources.insert(session.clone(), (source.clone(), unsettled));
         }
-        let lanes: Vec<Arc<Lane>> = lanes.into_values().flatten().collect();
         let (control, serving) = Shared::new(
+            &parts.routes,
             &lanes,
             parts.store.clone(),
             parts.clock.clone(),
@@ -291,7 +295,7 @@ impl Runtime {
                 sources,
                 sinks: parts.sinks,
                 routes: parts.routes.iter().map(route_filters).collect(),
-                lanes,
+                lanes: lanes.into_values().flatten().collect(),
                 store: parts.store,
                 clock: parts.clock,
                 metrics,

@@ -115,6 +115,10 @@ struct Worker<'a> {
     trial: Trial,
     /// Whether the latest attempt to publish what is first failed (I12).
     head_failed: bool,
+    /// Whether an operator has paused the binding.
+    paused: bool,
+    /// Whether the log says last that what arrives waits, or that the destination is slow.
+    told_held: bool,
     /// Whether the destination did not keep up, and has not caught up yet.
     slow: bool,
     /// Whether it is in the log that the dead letters are full.
@@ -145,6 +149,8 @@ pub(crate) async fn run(lane: Arc<Lane>, share: Share, context: Context) {
         share,
         trial: Trial::default(),
         head_failed: false,
+        paused: false,
+        told_held: true,
         slow: false,
         told_full: false,
         refusals: 0,
@@ -191,6 +197,7 @@ impl Worker<'_> {
 
     /// Starts whatever can be started.
     async fn pump(&mut self) {
+        self.see_pause();
         self.keep_pace();
         self.settle_the_past();
         self.see_what_was_stored();
@@ -219,6 +226,20 @@ impl Worker<'_> {
             unburied: self.moves.unburied(),
             counted: self.attempts.len() as u64,
         });
+    }
+
+    /// Stops or goes on as the operator wants.
+    fn see_pause(&mut self) {
+        let wanted = self.lane.is_paused();
+        if wanted == std::mem::replace(&mut self.paused, wanted) {
+            return;
+        }
+        if wanted {
+            self.on(Event::Paused);
+        } else {
+            let up = self.link.is_up();
+            self.on(Event::Resumed { up });
+        }
     }
 
     /// Resolves a recall when nothing is under way any more, and sees what the time has brought.
@@ -292,7 +313,7 @@ impl Worker<'_> {
             self.lane.recall(std::iter::empty());
             return;
         }
-        if self.phase == Phase::LinkDown {
+        if matches!(self.phase, Phase::LinkDown | Phase::Paused) {
             while let Some(job) = self.lane.take_live_if(|_| true) {
                 self.lane.metrics.left.inc();
                 // Not `leave`: the source is about to be closed, and keeps what it was not told.
@@ -420,14 +441,18 @@ impl Worker<'_> {
             let usage = self.lane.store.usage(&self.lane.key);
             let depth = usage.queue.entries;
             match self.phase {
-                Phase::LinkDown | Phase::Blocked { .. } => info!(
-                    event = "binding_held",
-                    binding = %self.lane.key,
-                    state = self.phase.as_str(),
-                    depth,
-                    "what arrives waits in the queue"
-                ),
-                Phase::Live => {
+                Phase::LinkDown | Phase::Blocked { .. } | Phase::Paused => {
+                    self.told_held = true;
+                    info!(
+                        event = "binding_held",
+                        binding = %self.lane.key,
+                        state = self.phase.as_str(),
+                        depth,
+                        "what arrives waits in the queue"
+                    );
+                }
+                // Not after each message that was redriven on the way.
+                Phase::Live if std::mem::replace(&mut self.told_held, false) => {
                     self.slow = false;
                     info!(
                         event = "binding_live",

@@ -16,6 +16,8 @@ const PACE: Duration = Duration::from_millis(10);
 pub struct Ledger {
     pub received: u64,
     pub carried_over: u64,
+    pub injected: u64,
+    pub imported: u64,
     pub delivered: u64,
     pub queued: u64,
     pub deferred: u64,
@@ -40,6 +42,8 @@ impl Ledger {
         Self {
             received: there("bridge_received_total"),
             carried_over: there("bridge_carried_over"),
+            injected: there("bridge_injected_total"),
+            imported: there("bridge_dead_letters_imported_total"),
             delivered: there("bridge_delivered_total"),
             queued: there("bridge_queue_depth"),
             deferred: there("bridge_queue_deferred"),
@@ -81,7 +85,7 @@ impl Ledger {
     /// Whether every message is somewhere, and none in two places. Only at a quiet moment: what
     /// is in progress has no place yet.
     pub fn balances(&self) -> bool {
-        let came = self.received + self.carried_over;
+        let came = self.received + self.carried_over + self.injected + self.imported;
         let went = self.delivered
             + self.queued
             + self.deferred
@@ -107,10 +111,12 @@ impl fmt::Display for Ledger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "received {} + carried over {} = delivered {} + queued {} + deferred {} + \
+            "received {} + carried over {} + injected {} + imported {} = delivered {} + queued {} + deferred {} + \
              dead letters {} + dropped {} + left {} + deleted {} (in progress {})",
             self.received,
             self.carried_over,
+            self.injected,
+            self.imported,
             self.delivered,
             self.queued,
             self.deferred,
@@ -129,8 +135,10 @@ mod tests {
 
     fn ledger(delivered: u32, in_progress: u32) -> Ledger {
         let text = format!(
-            "bridge_received_total{{route=\"r\",binding=\"b\"}} 6\n\
+            "bridge_received_total{{route=\"r\",binding=\"b\"}} 3\n\
              bridge_carried_over{{route=\"r\",binding=\"b\"}} 2\n\
+             bridge_injected_total{{route=\"r\",binding=\"b\"}} 1\n\
+             bridge_dead_letters_imported_total{{route=\"r\",binding=\"b\"}} 2\n\
              bridge_delivered_total{{route=\"r\",binding=\"b\"}} {delivered}\n\
              bridge_queue_depth{{route=\"r\",binding=\"b\"}} 1\n\
              bridge_queue_deferred{{route=\"r\",binding=\"b\"}} 0\n\

@@ -103,6 +103,13 @@ pub(crate) fn failed(error: ControlError) -> Problem {
         ControlError::TooMany { .. } => Problem::new(Kind::Invalid, error.to_string()),
         ControlError::Busy => Problem::new(Kind::TooManyJobs, error.to_string())
             .retry_after(std::time::Duration::from_secs(2)),
+        ControlError::NoSuchRoute | ControlError::NoSuchBinding => {
+            Problem::not_found(error.to_string())
+        }
+        ControlError::NotTaken => Problem::new(Kind::Invalid, error.to_string()),
+        ControlError::QueueFull => Problem::new(Kind::QueueFull, error.to_string()),
+        ControlError::StoreFails => Problem::new(Kind::StoreUnavailable, error.to_string())
+            .retry_after(std::time::Duration::from_secs(5)),
         ControlError::Store(why) => {
             // It may name files of the machine.
             error!(event = "call_store_failed", error = %why, "the store failed on a call");

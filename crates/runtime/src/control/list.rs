@@ -98,7 +98,7 @@ pub(super) async fn list(
         bindings.iter().map(usage).sum()
     };
     let free = filter.is_by_binding_only().then(all);
-    let mut scan = Scan::new(shared.store.clone(), Way::NewestFirst, bindings.clone());
+    let mut scan = Scan::new(Way::NewestFirst, bindings.clone());
     if let Some(cursor) = cursor {
         scan = scan.behind(&cursor.seen);
     }
@@ -121,7 +121,7 @@ pub(super) async fn list(
             page.next = page.next.or(seen.map(|seen| Cursor { seen, counted }));
             break;
         }
-        let Some((binding, seated)) = scan.next().await? else {
+        let Some((binding, seated)) = scan.next(&*shared.store).await? else {
             at_end = true;
             break;
         };

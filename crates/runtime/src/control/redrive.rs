@@ -1,9 +1,10 @@
 //! Redriving and deleting what was chosen, and what came of each entry.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bridge_core::{MessageId, ReadLimit, Seq, StoreError, View};
+use bridge_core::{BindingKey, MessageId, ReadLimit, Reason, Seq, StoreError, View};
 use futures_util::stream::{self, StreamExt};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -89,7 +90,7 @@ pub enum RedriveVerdict {
     /// It was given up on again.
     Refused {
         /// Why.
-        reason: bridge_core::Reason,
+        reason: Reason,
         /// The dead letter that it is now.
         dead_letter: DeadLetterId,
     },
@@ -198,23 +199,23 @@ impl Control {
         work.detached(asked(&selection), async move {
             let chosen = choose(&shared, &selection).await?;
             let deadline = options.wait.map(|wait| Instant::now() + wait);
-            let moved = in_order(chosen, selection, |id| {
-                let shared = shared.clone();
-                async move {
-                    if options.dry_run {
-                        return (would_move(&shared, &id).await, None);
-                    }
-                    redrive_one(&shared, &id, deadline.is_some()).await
+            let moved = if options.dry_run {
+                let mut would = Vec::with_capacity(chosen.len());
+                for id in chosen {
+                    let outcome = would_move(&shared, &id).await;
+                    would.push((id, (outcome, None)));
                 }
-            });
+                would
+            } else {
+                redrive_all(&shared, chosen, deadline.is_some()).await
+            };
             // All are moved before any is waited for.
-            let moved = moved.await;
             let mut results = Vec::with_capacity(moved.len());
-            for (id, (mut outcome, watched)) in moved {
+            for (id, (mut outcome, watched)) in as_asked(moved, selection) {
                 if let (RedriveOutcome::Moved { verdict, .. }, Some(watched), Some(deadline)) =
                     (&mut outcome, watched, deadline)
                 {
-                    *verdict = Some(verdict_of(&shared, &id, watched, deadline).await);
+                    *verdict = Some(verdict_of(&shared, &id.binding, watched, deadline).await);
                 }
                 results.push(RedriveResult { id, outcome });
             }
@@ -229,11 +230,15 @@ impl Control {
         let work = shared.clone();
         work.detached(asked(&selection), async move {
             let chosen = choose(&shared, &selection).await?;
-            let deleted = in_order(chosen, selection, |id| {
+            let all = chosen.into_iter().map(|id| {
                 let shared = shared.clone();
-                async move { delete_one(&shared, &id).await }
+                async move {
+                    let outcome = delete_one(&shared, &id).await;
+                    (id, outcome)
+                }
             });
-            let results = deleted.await.into_iter();
+            let deleted = stream::iter(all).buffered(PIPELINE).collect().await;
+            let results = as_asked(deleted, selection).into_iter();
             Ok(results
                 .map(|(id, outcome)| DeleteResult { id, outcome })
                 .collect())
@@ -261,11 +266,13 @@ async fn choose(shared: &Shared, selection: &Selection) -> Result<Vec<DeadLetter
         }
         Selection::Matching { filter, limit } => {
             let bindings = shared.bindings(filter);
-            let scan = Scan::new(shared.store.clone(), Way::OldestFirst, bindings);
-            let mut scan = scan.up_to_now().await?;
+            let store = &*shared.store;
+            let mut scan = Scan::new(Way::OldestFirst, bindings)
+                .up_to_now(store)
+                .await?;
             let mut chosen = Vec::new();
             while chosen.len() < *limit
-                && let Some((binding, seated)) = scan.next().await?
+                && let Some((binding, seated)) = scan.next(store).await?
             {
                 let (seq, all) = (seated.seq, filter.is_by_binding_only());
                 let letter = DeadLetter::of(&binding, seated);
@@ -280,23 +287,56 @@ async fn choose(shared: &Shared, selection: &Selection) -> Result<Vec<DeadLetter
     }
 }
 
-/// Does `one` for each of `chosen`, several at a time; gives the results in the order in which
-/// ids were asked for.
-async fn in_order<T, F: Future<Output = T>>(
-    chosen: Vec<DeadLetterId>,
-    selection: Selection,
-    one: impl Fn(DeadLetterId) -> F,
-) -> Vec<(DeadLetterId, T)> {
-    let all = chosen.into_iter().map(|id| {
-        let done = one(id.clone());
-        async move { (id, done.await) }
+/// Redrives entries in the order in which they are given, several at a time.
+async fn redrive_all(
+    shared: &Arc<Shared>,
+    ids: Vec<DeadLetterId>,
+    watch: bool,
+) -> Vec<(DeadLetterId, (RedriveOutcome, Option<Watched>))> {
+    let read = ids.into_iter().map(|id| {
+        let shared = shared.clone();
+        async move {
+            let read = get(&shared, &id).await;
+            (id, read)
+        }
     });
-    let done: Vec<(DeadLetterId, T)> = stream::iter(all).buffered(PIPELINE).collect().await;
+    // Asked for one after the other: that is the order in which they come into the queue.
+    let asked = stream::iter(read).buffered(PIPELINE).then(|(id, read)| {
+        let shared = shared.clone();
+        async move {
+            let begun = match read {
+                Ok(letter) => {
+                    // Without one, another redrive was first, and may be remembered.
+                    let size = letter.map(|letter| letter.stored.message.size());
+                    Ok(begin_redrive(&shared, &id, size, watch).await)
+                }
+                Err(StoreError::Closed) => Err(RedriveOutcome::Stopping),
+                Err(failure) => Err(RedriveOutcome::StoreFailed(failure)),
+            };
+            (id, begun)
+        }
+    });
+    let ended = asked.map(|(id, begun)| {
+        let shared = shared.clone();
+        async move {
+            let (outcome, watched) = match begun {
+                Ok(begun) => begun.ended().await,
+                Err(outcome) => (outcome, None),
+            };
+            shared.count_redrive(&id, &outcome);
+            (id, (outcome, watched))
+        }
+    });
+    ended.buffered(PIPELINE).collect().await
+}
+
+/// Results of ids that were asked for in the order in which they were: one that was asked for
+/// twice has one.
+fn as_asked<T>(done: Vec<(DeadLetterId, T)>, selection: Selection) -> Vec<(DeadLetterId, T)> {
     let Selection::Ids(asked) = selection else {
         return done;
     };
-    let mut by_id: std::collections::HashMap<DeadLetterId, T> = done.into_iter().collect();
-    // One that was asked for twice is answered once.
+    let mut by_id: HashMap<DeadLetterId, T> = done.into_iter().collect();
     let results = asked.into_iter().filter_map(|id| {
         let result = by_id.remove(&id)?;
         Some((id, result))
@@ -341,53 +381,59 @@ async fn would_move(shared: &Shared, id: &DeadLetterId) -> RedriveOutcome {
     RedriveOutcome::WouldMove
 }
 
-/// Redrives one entry, and watches what becomes of it if that is wanted.
-pub(super) async fn redrive_one(
-    shared: &Arc<Shared>,
-    id: &DeadLetterId,
-    watch: bool,
-) -> (RedriveOutcome, Option<Watched>) {
-    let (outcome, watched) = redrive_uncounted(shared, id, watch).await;
-    shared.count_redrive(id, &outcome);
-    (outcome, watched)
+/// A redrive that was asked for.
+pub(super) struct Begun {
+    message_id: MessageId,
+    /// Whether there was such an entry a moment ago.
+    was_there: bool,
+    outcome: oneshot::Receiver<Outcome>,
+    watched: Option<Watched>,
 }
 
-async fn redrive_uncounted(
-    shared: &Arc<Shared>,
+/// Asks for the redrive of one entry, and watches what becomes of it if that is wanted. It has
+/// that `size`; there is none of its name when there is no size.
+pub(super) async fn begin_redrive(
+    shared: &Shared,
     id: &DeadLetterId,
+    size: Option<u64>,
     watch: bool,
-) -> (RedriveOutcome, Option<Watched>) {
-    let size = match get(shared, id).await {
-        Ok(Some(letter)) => Some(letter.stored.message.size()),
-        // Another one was first, and may be remembered.
-        Ok(None) => None,
-        Err(StoreError::Closed) => return (RedriveOutcome::Stopping, None),
-        Err(failure) => return (RedriveOutcome::StoreFailed(failure), None),
-    };
+) -> Begun {
     let message_id = shared.new_id();
     let lane = shared.lanes.get(&id.binding);
     // Before it moves: its binding may be faster than this task.
     let watched = lane.filter(|_| watch).map(|lane| lane.watch(message_id));
-    let outcome = match ask(shared, id, Wanted::Redrive(message_id, size)).await {
-        Outcome::Done(seq) => RedriveOutcome::Moved {
-            message_id,
-            seq,
-            verdict: None,
-        },
-        Outcome::NotFound => RedriveOutcome::NotFound,
-        Outcome::BindingNotFound if size.is_none() => RedriveOutcome::NotFound,
-        Outcome::BindingNotFound => RedriveOutcome::BindingNotFound,
-        Outcome::AlreadyRedriven(message_id) => RedriveOutcome::AlreadyRedriven { message_id },
-        Outcome::QueueFull => RedriveOutcome::QueueFull,
-        Outcome::Failed(failure) => RedriveOutcome::StoreFailed(failure),
-        Outcome::Stopping => RedriveOutcome::Stopping,
-    };
-    (outcome, watched)
+    Begun {
+        message_id,
+        was_there: size.is_some(),
+        outcome: ask(shared, id, Wanted::Redrive(message_id, size)).await,
+        watched,
+    }
+}
+
+impl Begun {
+    /// What came of it, and what it is to be watched by; it is not counted.
+    pub(super) async fn ended(self) -> (RedriveOutcome, Option<Watched>) {
+        let outcome = match self.outcome.await.unwrap_or(Outcome::Stopping) {
+            Outcome::Done(seq) => RedriveOutcome::Moved {
+                message_id: self.message_id,
+                seq,
+                verdict: None,
+            },
+            Outcome::BindingNotFound if self.was_there => RedriveOutcome::BindingNotFound,
+            Outcome::NotFound | Outcome::BindingNotFound => RedriveOutcome::NotFound,
+            Outcome::AlreadyRedriven(message_id) => RedriveOutcome::AlreadyRedriven { message_id },
+            Outcome::QueueFull => RedriveOutcome::QueueFull,
+            Outcome::Failed(failure) => RedriveOutcome::StoreFailed(failure),
+            Outcome::Stopping => RedriveOutcome::Stopping,
+        };
+        (outcome, self.watched)
+    }
 }
 
 /// Deletes one entry.
 pub(super) async fn delete_one(shared: &Shared, id: &DeadLetterId) -> DeleteOutcome {
-    match ask(shared, id, Wanted::Delete).await {
+    let outcome = ask(shared, id, Wanted::Delete).await;
+    match outcome.await.unwrap_or(Outcome::Stopping) {
         Outcome::Done(_) => DeleteOutcome::Deleted,
         Outcome::AlreadyRedriven(message_id) => DeleteOutcome::AlreadyRedriven { message_id },
         // The others are those of redrives.
@@ -399,22 +445,23 @@ pub(super) async fn delete_one(shared: &Shared, id: &DeadLetterId) -> DeleteOutc
     }
 }
 
-async fn ask(shared: &Shared, letter: &DeadLetterId, wanted: Wanted) -> Outcome {
+/// Asks for a move. Without a mover no answer comes.
+async fn ask(shared: &Shared, letter: &DeadLetterId, wanted: Wanted) -> oneshot::Receiver<Outcome> {
     let (answer, outcome) = oneshot::channel();
     let request = Request {
         letter: letter.clone(),
         wanted,
         answer,
     };
-    if shared.mover.send(request).await.is_err() {
-        return Outcome::Stopping;
-    }
-    outcome.await.unwrap_or(Outcome::Stopping)
+    // It fails when the bridge stops: the answer's other end is dropped then.
+    let _ = shared.mover.send(request).await;
+    outcome
 }
 
-async fn verdict_of(
+/// Waits for what comes of a watched message.
+pub(super) async fn verdict_of(
     shared: &Shared,
-    id: &DeadLetterId,
+    binding: &BindingKey,
     watched: Watched,
     deadline: Instant,
 ) -> RedriveVerdict {
@@ -424,11 +471,11 @@ async fn verdict_of(
         () = shared.stopping.cancelled() => None,
         () = tokio::time::sleep_until(deadline) => None,
     };
-    verdict(&id.binding, came)
+    verdict(binding, came)
 }
 
 /// What came of a watched message, as it is told.
-pub(super) fn verdict(binding: &bridge_core::BindingKey, came: Option<Came>) -> RedriveVerdict {
+fn verdict(binding: &BindingKey, came: Option<Came>) -> RedriveVerdict {
     match came {
         None => RedriveVerdict::Queued,
         Some(Came::Delivered) => RedriveVerdict::Delivered,

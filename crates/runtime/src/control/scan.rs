@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use bridge_core::{BindingKey, ReadLimit, Seated, Seq, Store, StoreError, View};
 use futures_util::future::join_all;
@@ -25,7 +24,6 @@ const BYTES: u64 = 1 << 20;
 /// A walk through dead letters; no more is in memory than a few of each binding.
 #[derive(Debug)]
 pub(super) struct Scan {
-    store: Arc<dyn Store>,
     way: Way,
     streams: Vec<Stream>,
 }
@@ -45,11 +43,7 @@ struct Stream {
 
 impl Scan {
     /// A walk through all dead letters of `bindings`.
-    pub(super) fn new(
-        store: Arc<dyn Store>,
-        way: Way,
-        bindings: impl IntoIterator<Item = BindingKey>,
-    ) -> Self {
+    pub(super) fn new(way: Way, bindings: impl IntoIterator<Item = BindingKey>) -> Self {
         let stream = |key| Stream {
             key,
             ahead: VecDeque::new(),
@@ -60,11 +54,7 @@ impl Scan {
         };
         let mut streams: Vec<Stream> = bindings.into_iter().map(stream).collect();
         streams.sort_by(|a, b| a.key.cmp(&b.key));
-        Self {
-            store,
-            way,
-            streams,
-        }
+        Self { way, streams }
     }
 
     /// Goes on behind `seen`, the newest first.
@@ -79,7 +69,7 @@ impl Scan {
 
     /// Ends, the oldest first, with what there is now: what becomes a dead letter meanwhile, as
     /// one that is redriven and refused again, is not met.
-    pub(super) async fn up_to_now(mut self) -> Result<Self, StoreError> {
+    pub(super) async fn up_to_now(mut self, store: &dyn Store) -> Result<Self, StoreError> {
         let limit = ReadLimit {
             entries: 1,
             bytes: 0,
@@ -87,7 +77,7 @@ impl Scan {
         let newest = self
             .streams
             .iter()
-            .map(|s| self.store.read_back(&s.key, View::DeadLetters, None, limit));
+            .map(|s| store.read_back(&s.key, View::DeadLetters, None, limit));
         let newest = join_all(newest.collect::<Vec<_>>()).await;
         for (stream, newest) in self.streams.iter_mut().zip(newest) {
             stream.last = newest?.first().map(|seated| seated.seq);
@@ -97,8 +87,11 @@ impl Scan {
     }
 
     /// The next one.
-    pub(super) async fn next(&mut self) -> Result<Option<(BindingKey, Seated)>, StoreError> {
-        self.read_ahead().await?;
+    pub(super) async fn next(
+        &mut self,
+        store: &dyn Store,
+    ) -> Result<Option<(BindingKey, Seated)>, StoreError> {
+        self.read_ahead(store).await?;
         let heads = self.streams.iter_mut().filter_map(|stream| {
             let seq = stream.ahead.front()?.seq;
             Some((seq, stream))
@@ -112,8 +105,8 @@ impl Scan {
     }
 
     /// Reads of each binding of which nothing is in memory.
-    async fn read_ahead(&mut self) -> Result<(), StoreError> {
-        let (store, way) = (&self.store, self.way);
+    async fn read_ahead(&mut self, store: &dyn Store) -> Result<(), StoreError> {
+        let way = self.way;
         let dry = self
             .streams
             .iter_mut()

@@ -24,6 +24,8 @@ pub(crate) struct Parcel {
     pub(super) placement: Placement,
     /// The line that it joins when it is deferred.
     pub(super) line: Option<Topic>,
+    /// Whether an operator gave it, and no source.
+    pub(super) by_hand: bool,
 }
 
 /// What became of a message that was to join a line of deferred ones.
@@ -46,6 +48,7 @@ impl Parcel {
             job,
             placement: Placement::Queue,
             line: None,
+            by_hand: false,
         }
     }
 
@@ -87,4 +90,6 @@ pub(crate) struct Standing {
     /// Messages that are held until they can be kept as dead letters.
     pub(crate) unburied: u64,
     pub(crate) counted: u64,
+    /// Whether an operator wants nothing sent.
+    pub(crate) paused: bool,
 }

@@ -32,9 +32,12 @@ impl Worker<'_> {
             Phase::Live => self.on(Event::Queued),
             // Behind the rest of the queue, for which it waits in memory.
             Phase::Replaying => self.lane.recall(std::iter::empty()),
-            Phase::LinkDown | Phase::Recalling { .. } | Phase::Blocked { .. } => return,
+            Phase::LinkDown | Phase::Recalling { .. } | Phase::Blocked { .. } | Phase::Paused => {
+                return;
+            }
         }
         if !std::mem::replace(&mut self.slow, true) {
+            self.told_held = true;
             info!(
                 event = "binding_slow",
                 binding = %self.lane.key,

@@ -12,6 +12,7 @@ mod fixture;
 mod given_up;
 mod holding;
 mod live;
+mod operator;
 mod redrive;
 mod replay;
 mod retained;

@@ -1,0 +1,214 @@
+//! Dead letters on their way out of a bridge and into one.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use bridge_core::{BindingKey, Cause, DeadLetterInfo, MessageId, StoreError, StoredMessage};
+
+use super::scan::{Scan, Way};
+use super::{
+    Control, ControlError, DeadLetter, DeadLetterFilter, DeadLetterId, MOST_AT_ONCE, Shared,
+};
+use crate::lane::{Came, NotTaken};
+
+/// Of how many imports is known that they were made, for one that is made again.
+const REMEMBERED: usize = 65_536;
+
+/// Dead letters one after the other, whole, the oldest first: those that are there when it begins.
+#[derive(Debug)]
+pub struct Export {
+    shared: Weak<Shared>,
+    filter: DeadLetterFilter,
+    scan: Scan,
+}
+
+/// One entry of an export.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Exported {
+    /// A dead letter.
+    DeadLetter(DeadLetter),
+    /// One that cannot be read: no one knows whether the filter takes it.
+    Unreadable(DeadLetterId, StoreError),
+}
+
+/// A dead letter that was exported, to be kept again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Import {
+    /// At which binding.
+    pub binding: BindingKey,
+    /// The message as it was exported.
+    pub stored: StoredMessage,
+    /// Why it was given up on.
+    pub info: DeadLetterInfo,
+}
+
+/// What came of one import.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ImportOutcome {
+    /// It is a dead letter, with a new message id that names the exported one as its cause.
+    Imported(DeadLetterId),
+    /// The same message was imported at the same binding before, by this process: nothing was done.
+    AlreadyImported(DeadLetterId),
+    /// The running configuration has no such binding.
+    BindingNotFound,
+    /// The binding's dead letters have no room for it.
+    DeadLettersFull,
+    /// The store fails, or can never hold a message of its size.
+    StoreFailed,
+    /// The bridge stops; whether it was kept is not known.
+    Stopping,
+}
+
+impl ImportOutcome {
+    /// The word for it in the API.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Imported(_) => "imported",
+            Self::AlreadyImported(_) => "already_imported",
+            Self::BindingNotFound => "binding_not_found",
+            Self::DeadLettersFull => "dead_letters_full",
+            Self::StoreFailed => "store_failed",
+            Self::Stopping => "stopping",
+        }
+    }
+}
+
+type What = (BindingKey, MessageId);
+
+/// The latest imports.
+#[derive(Debug, Default)]
+pub(super) struct Imports(Mutex<Recent>);
+
+#[derive(Debug, Default)]
+struct Recent {
+    made: HashMap<What, DeadLetterId>,
+    in_order: VecDeque<What>,
+}
+
+impl Imports {
+    fn made(&self, what: &What) -> Option<DeadLetterId> {
+        let recent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.made.get(what).cloned()
+    }
+
+    fn remember(&self, what: What, made: DeadLetterId) {
+        let mut recent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if recent.in_order.len() >= REMEMBERED
+            && let Some(oldest) = recent.in_order.pop_front()
+        {
+            recent.made.remove(&oldest);
+        }
+        recent.in_order.push_back(what.clone());
+        recent.made.insert(what, made);
+    }
+}
+
+impl Export {
+    /// The next one that the filter takes; a few are in memory at a time.
+    pub async fn next(&mut self) -> Result<Option<Exported>, ControlError> {
+        let shared = self.shared.upgrade();
+        let shared = shared.filter(|shared| !shared.stopping.is_cancelled());
+        let shared = shared.ok_or(ControlError::Stopping)?;
+        while let Some((binding, seated)) = self.scan.next(&*shared.store).await? {
+            let id = DeadLetterId {
+                binding: binding.clone(),
+                seq: seated.seq,
+            };
+            match DeadLetter::of(&binding, seated) {
+                Ok(letter) if self.filter.takes(&letter.stored, &letter.info) => {
+                    return Ok(Some(Exported::DeadLetter(letter)));
+                }
+                Ok(_) => {}
+                Err(failure) => return Ok(Some(Exported::Unreadable(id, failure))),
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Control {
+    /// Begins an export of what `filter` takes.
+    pub async fn export(&self, filter: DeadLetterFilter) -> Result<Export, ControlError> {
+        let shared = self.running()?;
+        let scan = Scan::new(Way::OldestFirst, shared.bindings(&filter));
+        Ok(Export {
+            shared: Arc::downgrade(&shared),
+            scan: scan.up_to_now(&*shared.store).await?,
+            filter,
+        })
+    }
+
+    /// Keeps dead letters that were exported, here or at another bridge, in the order in which
+    /// they are given, and says what came of each; at most [`MOST_AT_ONCE`] in one call. What was
+    /// begun is done, also when the future is dropped, and a call that is made again for that
+    /// reason changes nothing, unless the bridge was started anew meanwhile.
+    pub async fn import(&self, all: Vec<Import>) -> Result<Vec<ImportOutcome>, ControlError> {
+        let shared = self.running()?;
+        if all.len() > MOST_AT_ONCE {
+            return Err(ControlError::TooMany {
+                asked: all.len(),
+                most: MOST_AT_ONCE,
+            });
+        }
+        let work = shared.clone();
+        work.detached(all.len(), async move {
+            // One call at a time, so that two of the same do not both begin.
+            let _turn = shared.importing.lock().await;
+            let mut outcomes = Vec::with_capacity(all.len());
+            for import in all {
+                outcomes.push(import_one(&shared, import).await);
+            }
+            Ok(outcomes)
+        })
+        .await
+    }
+}
+
+async fn import_one(shared: &Arc<Shared>, import: Import) -> ImportOutcome {
+    let Import {
+        binding,
+        mut stored,
+        info,
+    } = import;
+    let what = (binding.clone(), stored.id);
+    if let Some(made) = shared.imports.made(&what) {
+        return ImportOutcome::AlreadyImported(made);
+    }
+    let Some(lane) = shared.lanes.get(&binding) else {
+        return ImportOutcome::BindingNotFound;
+    };
+    stored.cause = Some(Cause {
+        id: stored.id,
+        redrives: stored.redrives(),
+    });
+    stored.id = shared.new_id();
+    let stored = Arc::new(stored);
+    let watched = lane.watch(stored.id);
+    // The semaphore is never closed; if it were, the bridge would stop.
+    let Ok(share) = shared.by_hand.clone().acquire_owned().await else {
+        return ImportOutcome::Stopping;
+    };
+    let (mut jobs, _) = shared.jobs_of(&stored, share, 1);
+    let Some(job) = jobs.pop() else {
+        return ImportOutcome::StoreFailed;
+    };
+    match lane.import(job, info) {
+        Ok(()) => {}
+        Err(NotTaken::Full) => return ImportOutcome::DeadLettersFull,
+        Err(NotTaken::StoreFails) => return ImportOutcome::StoreFailed,
+    }
+    let came = tokio::select! {
+        biased;
+        came = watched.came() => came,
+        () = shared.stopping.cancelled() => None,
+    };
+    match came {
+        Some(Came::Dead(seq, _)) => {
+            let made = DeadLetterId { binding, seq };
+            shared.imports.remember(what, made.clone());
+            ImportOutcome::Imported(made)
+        }
+        Some(_) => ImportOutcome::StoreFailed,
+        None => ImportOutcome::Stopping,
+    }
+}

@@ -1,0 +1,308 @@
+//! What an operator does with a running binding: pauses it, gives it messages, has jobs done.
+
+use std::time::Duration;
+
+use bridge_core::{Message, Topic};
+use bridge_runtime::{
+    ControlError, DeadLetterFilter, DeliveryMode, Exported, Import, ImportOutcome, InjectTarget,
+    Job, JobKind, JobState, OnFull, RedriveVerdict, Total,
+};
+
+use crate::fixture::{Fixture, Reply, Setup, key, name, wait_until};
+
+const LONG: Option<Duration> = Some(Duration::from_secs(20));
+
+fn message(text: &str) -> Message {
+    Message::new(Topic::parse("test/1").unwrap(), text.to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_paused_binding_queues_and_goes_on_in_order() {
+    let fixture = Setup::new(DeliveryMode::StoreAndForward)
+        .bindings(2)
+        .start();
+    fixture.go_live().await;
+    let control = fixture.runtime.control();
+    // Two are under way when it is paused: one settles well, one is lost.
+    fixture.sink().policy(|_| Reply::Hold);
+    fixture.source.arrive_many(2, "t");
+    wait_until("both under way", || fixture.sink().held() == 2).await;
+    assert_eq!(control.pause(&key("b0")), Ok(true));
+    assert_eq!(control.pause(&key("b0")), Ok(false));
+    assert!(fixture.binding(0).paused);
+    fixture.source.arrive_many(3, "t");
+    fixture.is_in(0, "recalling").await;
+    fixture.sink().policy(|_| Reply::Accept);
+    fixture.sink().release();
+    fixture.is_in(0, "paused").await;
+    fixture.acknowledges(5).await;
+    assert_eq!(fixture.waiting(0), (3, 0, 0));
+    assert!(!fixture.binding(0).blocked, "its head was not refused");
+    assert_eq!(fixture.sink().accepted(), [0, 1]);
+    assert_eq!(fixture.sinks[1].accepted(), [0, 1, 2, 3, 4]);
+    assert_eq!(fixture.metric("binding_paused", 0, None), 1);
+    assert_eq!(fixture.metric("binding_paused", 1, None), 0);
+    // A new connection changes nothing.
+    fixture.sink().cut();
+    fixture.sink().connect();
+    fixture.source.arrive("t");
+    fixture.acknowledges(6).await;
+    assert_eq!(
+        (fixture.waiting(0), fixture.binding(0).state),
+        ((4, 0, 0), "paused")
+    );
+    assert_eq!(control.resume(&key("b0")), Ok(true));
+    assert_eq!(control.resume(&key("b0")), Ok(false));
+    fixture.is_in(0, "live").await;
+    assert_eq!(fixture.sink().accepted(), [0, 1, 2, 3, 4, 5]);
+    fixture.ledger_balances(0).await;
+    assert_eq!(
+        control.pause(&key("none")),
+        Err(ControlError::NoSuchBinding)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pause_outlasts_an_outage_and_a_stop_loses_nothing() {
+    let fixture = Setup::new(DeliveryMode::StoreAndForward).start();
+    let control = fixture.runtime.control();
+    control.pause(&key("b0")).unwrap();
+    fixture.is_in(0, "paused").await;
+    fixture.sink().connect();
+    fixture.source.arrive_many(3, "t");
+    fixture.acknowledges(3).await;
+    assert_eq!(
+        (fixture.sink().offered(), fixture.binding(0).state),
+        (0, "paused")
+    );
+    let (_, data, unsettled) = fixture.stop().await;
+    assert_eq!(unsettled, 0);
+    let fixture = Setup::new(DeliveryMode::StoreAndForward).data(data).start();
+    assert!(!fixture.binding(0).paused, "a pause ends with the process");
+    fixture.go_live().await;
+    assert_eq!(fixture.sink().accepted(), [0, 1, 2]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_paused_binding_that_never_queues_leaves_with_the_source_what_it_held_too_long() {
+    let mode = DeliveryMode::DirectHold {
+        send_retry_budget: Duration::from_millis(100),
+    };
+    let fixture = Setup::new(mode).start();
+    fixture.go_live().await;
+    let control = fixture.runtime.control();
+    control.pause(&key("b0")).unwrap();
+    fixture.is_in(0, "paused").await;
+    fixture.source.arrive("t");
+    wait_until("left", || fixture.source.left() == [0]).await;
+    control.resume(&key("b0")).unwrap();
+    fixture.source.arrive("t");
+    fixture.acknowledges(1).await;
+    assert_eq!(fixture.sink().accepted(), [1]);
+    fixture.ledger_balances(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i24_a_test_message_goes_through_the_pipeline_or_to_one_binding_and_is_counted() {
+    let fixture = Setup::new(DeliveryMode::StoreAndForward)
+        .bindings(2)
+        .start();
+    fixture.sinks[1].policy(|_| Reply::Refuse(0x99));
+    fixture.go_live().await;
+    let control = fixture.runtime.control();
+    let route = name("route");
+    let inject = |text, target| control.inject(&route, message(text), target, LONG);
+    let injected = inject("7", InjectTarget::Pipeline).await.unwrap();
+    assert!(injected.stored);
+    let [(first, accepted), (second, refused)] = &injected.bindings[..] else {
+        panic!("{injected:?}");
+    };
+    assert_eq!((first, second), (&key("b0"), &key("b1")));
+    assert_eq!(*accepted, Some(RedriveVerdict::Delivered));
+    let Some(RedriveVerdict::Refused { dead_letter, .. }) = refused else {
+        panic!("{refused:?}");
+    };
+    let letter = control.get(dead_letter).await.unwrap().unwrap();
+    assert_eq!(letter.stored.id, injected.message_id);
+    let target = InjectTarget::Binding(name("b0"));
+    let injected = inject("8", target).await.unwrap();
+    assert_eq!(injected.bindings.len(), 1);
+    assert_eq!(fixture.sink().accepted(), [7, 8]);
+    assert_eq!(fixture.metric("injected_total", 0, None), 2);
+    assert_eq!(fixture.metric("injected_total", 1, None), 1);
+    assert_eq!(fixture.metric("received_total", 0, None), 0);
+    for n in 0..2 {
+        fixture.ledger_balances(n).await;
+    }
+    let nowhere = InjectTarget::Binding(name("b9"));
+    assert_eq!(inject("9", nowhere).await, Err(ControlError::NoSuchBinding));
+    let strange = name("strange");
+    let lost = control.inject(&strange, message("9"), InjectTarget::Pipeline, None);
+    assert_eq!(lost.await, Err(ControlError::NoSuchRoute));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i13_a_test_message_finds_no_room_at_one_binding_and_is_at_none() {
+    let fixture = Setup::new(DeliveryMode::StoreAndForward)
+        .bindings(2)
+        .queue(1, OnFull::DropOldest)
+        .start();
+    let control = fixture.runtime.control();
+    let route = name("route");
+    let one = InjectTarget::Binding(name("b1"));
+    control
+        .inject(&route, message("1"), one, None)
+        .await
+        .unwrap();
+    let both = control.inject(&route, message("2"), InjectTarget::Pipeline, None);
+    assert_eq!(both.await, Err(ControlError::QueueFull));
+    assert_eq!([fixture.depth(0), fixture.depth(1)], [0, 1]);
+    fixture.store.fail(true);
+    let one = InjectTarget::Binding(name("b0"));
+    let held = control.inject(&route, message("3"), one, None);
+    // It is held, and stored when that works.
+    let store = fixture.store.clone();
+    let mended = tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        store.fail(false);
+    });
+    assert!(held.await.unwrap().stored);
+    mended.await.unwrap();
+    assert_eq!(fixture.depth(0), 1);
+    for n in 0..2 {
+        fixture.ledger_balances(n).await;
+    }
+}
+
+/// A binding that has refused `count` messages and is mended.
+async fn refused(count: usize) -> Fixture {
+    let fixture = Setup::new(DeliveryMode::StoreAndForward).start();
+    fixture.sink().policy(|_| Reply::Refuse(0x99));
+    fixture.go_live().await;
+    fixture.source.arrive_many(count, "t");
+    fixture.acknowledges(count).await;
+    fixture.sink().policy(|_| Reply::Accept);
+    fixture
+}
+
+async fn ended(fixture: &Fixture, job: &Job) -> Job {
+    let control = fixture.runtime.control();
+    let now = || control.job(job.id).unwrap().unwrap();
+    wait_until("the job's end", || now().state != JobState::Running).await;
+    now()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i21_a_job_moves_each_entry_once_and_not_what_is_refused_again() {
+    let fixture = refused(500).await;
+    // Every third one is refused again.
+    fixture.sink().policy(|message| {
+        let number: u64 = std::str::from_utf8(&message.payload)
+            .unwrap()
+            .parse()
+            .unwrap();
+        if number.is_multiple_of(3) {
+            Reply::Refuse(0x99)
+        } else {
+            Reply::Accept
+        }
+    });
+    let control = fixture.runtime.control();
+    let job = control
+        .start_job(JobKind::Redrive, DeadLetterFilter::default())
+        .unwrap();
+    assert_eq!((job.among, &job.state), (500, &JobState::Running));
+    let job = ended(&fixture, &job).await;
+    assert_eq!(job.state, JobState::Done);
+    assert_eq!((job.looked_at, job.matched, job.done), (500, 500, 500));
+    assert!(job.failed.is_empty() && job.ended.is_some());
+    fixture.waits(0, (0, 0, 167)).await;
+    let expected: Vec<u64> = (0..500_u64).filter(|n| !n.is_multiple_of(3)).collect();
+    assert_eq!(
+        fixture.sink().accepted(),
+        expected,
+        "in their order, each once"
+    );
+    fixture.ledger_balances(0).await;
+    assert_eq!(control.jobs().unwrap(), [job]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_waits_for_room_in_a_queue_and_can_be_cancelled() {
+    let fixture = Setup::new(DeliveryMode::StoreAndForward)
+        .queue(10, OnFull::DropNewest)
+        .start();
+    fixture.sink().policy(|_| Reply::Refuse(0x99));
+    fixture.go_live().await;
+    fixture.source.arrive_many(100, "t");
+    fixture.acknowledges(100).await;
+    fixture.sink().cut();
+    fixture.is_in(0, "link_down").await;
+    let control = fixture.runtime.control();
+    let job = control
+        .start_job(JobKind::Redrive, DeadLetterFilter::default())
+        .unwrap();
+    fixture.waits(0, (10, 0, 90)).await;
+    let running = control.cancel_job(job.id).unwrap().unwrap();
+    assert_eq!(running.state, JobState::Running);
+    let job = ended(&fixture, &job).await;
+    assert_eq!((job.state, job.done), (JobState::Cancelled, 10));
+    assert_eq!(fixture.waiting(0), (10, 0, 90));
+    let job = control
+        .start_job(JobKind::Delete, DeadLetterFilter::default())
+        .unwrap();
+    let job = ended(&fixture, &job).await;
+    assert_eq!((job.state, job.done), (JobState::Done, 90));
+    fixture.ledger_balances(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_exported_can_be_imported_and_twice_changes_nothing() {
+    let fixture = refused(20).await;
+    let control = fixture.runtime.control();
+    let filter = DeadLetterFilter::default();
+    let mut export = control.export(filter.clone()).await.unwrap();
+    let mut imports = Vec::new();
+    while let Some(exported) = export.next().await.unwrap() {
+        let Exported::DeadLetter(letter) = exported else {
+            panic!("{exported:?}");
+        };
+        imports.push(Import {
+            binding: letter.id.binding,
+            stored: (*letter.stored).clone(),
+            info: letter.info,
+        });
+    }
+    assert_eq!(imports.len(), 20);
+    let job = control.start_job(JobKind::Delete, filter.clone()).unwrap();
+    ended(&fixture, &job).await;
+    imports[19].binding = key("gone");
+    let outcomes = control.import(imports.clone()).await.unwrap();
+    assert_eq!(outcomes[19], ImportOutcome::BindingNotFound);
+    for (import, outcome) in imports.iter().zip(&outcomes).take(19) {
+        let ImportOutcome::Imported(id) = outcome else {
+            panic!("{outcome:?}");
+        };
+        let letter = control.get(id).await.unwrap().unwrap();
+        let cause = letter.stored.cause.unwrap();
+        assert_eq!((cause.id, cause.redrives), (import.stored.id, 0));
+        assert_eq!(letter.stored.message, import.stored.message);
+        assert_eq!(
+            (&letter.info, letter.stored.received),
+            (&import.info, import.stored.received)
+        );
+    }
+    let again = control.import(imports).await.unwrap();
+    let already = |o: &ImportOutcome| matches!(o, ImportOutcome::AlreadyImported(_));
+    assert_eq!(again.iter().filter(|o| already(o)).count(), 19);
+    assert_eq!(
+        control.list(&filter, 1, None).await.unwrap().total,
+        Total::Exact(19)
+    );
+    fixture.ledger_balances(0).await;
+    let job = control.start_job(JobKind::Redrive, filter).unwrap();
+    ended(&fixture, &job).await;
+    fixture.waits(0, (0, 0, 0)).await;
+    assert_eq!(fixture.sink().accepted(), (0..19).collect::<Vec<_>>());
+    fixture.ledger_balances(0).await;
+}
