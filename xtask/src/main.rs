@@ -41,7 +41,8 @@ enum Chore {
     Soak(soak::SoakArgs),
     /// Write spec/openapi.yaml anew, after a change of the admin API
     Spec,
-    /// Install what the tests need: mosquitto, and where they can be had, RabbitMQ and NATS
+    /// Install what the tests need: mosquitto, PostgreSQL and Chromium, and where they can be
+    /// had, RabbitMQ and NATS
     Setup,
 }
 

@@ -1,6 +1,6 @@
 //! Installing what the tests need.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -11,10 +11,52 @@ use crate::step::shown;
 /// Brokers that some tests meet where they are installed, by the names of program and package.
 const OPTIONAL: [&str; 2] = ["rabbitmq-server", "nats-server"];
 
-/// Installs mosquitto and PostgreSQL where they are missing, and where they can be had, the other brokers.
+/// What the tests cannot do without.
+struct Needed {
+    name: &'static str,
+    package: &'static str,
+    why: &'static str,
+    /// Where to get it without apt-get.
+    from: &'static str,
+    find: fn() -> Option<PathBuf>,
+}
+
+const NEEDED: [Needed; 4] = [
+    Needed {
+        name: "mosquitto",
+        package: "mosquitto",
+        why: "the tests run against a real broker (2.0 or newer)",
+        from: "https://mosquitto.org/download",
+        find: || find_program("mosquitto"),
+    },
+    Needed {
+        name: "PostgreSQL",
+        package: "postgresql",
+        why: "the tests keep leases in a real one",
+        from: "https://www.postgresql.org/download",
+        find: postgres_folder,
+    },
+    Needed {
+        name: "chromium",
+        package: "chromium",
+        why: "the tests use the operator's page as a person does",
+        from: "https://www.chromium.org/getting-involved/download-chromium",
+        find: || find_program("chromium"),
+    },
+    Needed {
+        name: "chromedriver",
+        package: "chromium-driver",
+        why: "it drives that browser, and has to be of the same version",
+        from: "https://googlechromelabs.github.io/chrome-for-testing",
+        find: || find_program("chromedriver"),
+    },
+];
+
+/// Installs what is missing of what the tests need, and where they can be had, the other brokers.
 pub(crate) fn run() -> Result<()> {
-    require_mosquitto()?;
-    require_postgres()?;
+    for needed in &NEEDED {
+        require(needed)?;
+    }
     for broker in OPTIONAL {
         if let Some(path) = find_program(broker) {
             println!("{broker} is there: {}", path.display());
@@ -27,36 +69,27 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-fn require_mosquitto() -> Result<()> {
-    if let Some(path) = find_program("mosquitto") {
-        println!("mosquitto is there: {}", path.display());
+fn require(needed: &Needed) -> Result<()> {
+    let Needed {
+        name,
+        package,
+        why,
+        from,
+        ..
+    } = needed;
+    if let Some(path) = (needed.find)() {
+        println!("{name} is there: {}", path.display());
         return Ok(());
     }
-    println!("mosquitto is missing: installing it, the tests run against a real broker");
-    install("mosquitto").context(
-        "the tests need the MQTT broker mosquitto (2.0 or newer); install it by hand and make \
-         sure that it is in PATH: https://mosquitto.org/download",
-    )?;
-    match find_program("mosquitto") {
-        Some(path) => println!("mosquitto is installed: {}", path.display()),
-        None => bail!("the package was installed, but there is no program `mosquitto`"),
-    }
-    Ok(())
-}
-
-fn require_postgres() -> Result<()> {
-    if let Some(folder) = postgres_folder() {
-        println!("PostgreSQL is there: {}", folder.display());
-        return Ok(());
-    }
-    println!("PostgreSQL is missing: installing it, the tests keep leases in a real one");
-    install("postgresql").context(
-        "the tests need a PostgreSQL server; install it by hand and make sure that `initdb` is in \
-         PATH: https://www.postgresql.org/download",
-    )?;
-    match postgres_folder() {
-        Some(folder) => println!("PostgreSQL is installed: {}", folder.display()),
-        None => bail!("the package was installed, but there is no program `initdb`"),
+    println!("{name} is missing: installing it, {why}");
+    install(package).with_context(|| {
+        format!(
+            "the tests need {name}; install it by hand and make sure that it is in PATH: {from}"
+        )
+    })?;
+    match (needed.find)() {
+        Some(path) => println!("{name} is installed: {}", path.display()),
+        None => bail!("the package {package} was installed, but {name} is not there"),
     }
     Ok(())
 }

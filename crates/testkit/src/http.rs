@@ -45,6 +45,18 @@ pub async fn request(
     headers: &[(&str, &str)],
     body: &str,
 ) -> io::Result<Response> {
+    request_within(PATIENCE, port, method, path, headers, body).await
+}
+
+/// The same, of a server that may take so long.
+pub async fn request_within(
+    patience: Duration,
+    port: u16,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> io::Result<Response> {
     let exchange = async {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
         let mut head = format!(
@@ -58,15 +70,25 @@ pub async fn request(
             .write_all(format!("{head}\r\n{body}").as_bytes())
             .await?;
         let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).await?;
+        // Not every server closes the connection when it is asked to.
+        while !has_its_length(&answer) {
+            if stream.read_buf(&mut answer).await? == 0 {
+                break;
+            }
+        }
         parse(&answer).ok_or_else(|| {
             let shown = String::from_utf8_lossy(&answer).into_owned();
             io::Error::new(io::ErrorKind::InvalidData, format!("not HTTP: {shown:?}"))
         })
     };
-    timeout(PATIENCE, exchange)
+    timeout(patience, exchange)
         .await
         .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
+
+/// Whether it says how long it is, and is as long.
+fn has_its_length(answer: &[u8]) -> bool {
+    parse(answer).is_some_and(|response| response.header("content-length").is_some())
 }
 
 fn parse(answer: &[u8]) -> Option<Response> {

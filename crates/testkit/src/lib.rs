@@ -6,7 +6,7 @@
 //! to break the line between; a [`TlsFront`], a [`WebSocketFront`] and an [`HttpProxy`] to get
 //! there another way, with certificates of an [`Authority`] made on the spot. [`RawClient`], an MQTT client on the same
 //! small [`codec`], so that no test checks a client library with itself. [`BridgeProcess`], a
-//! binary under test, in an [`Installation`] of its own. And what they play together: a
+//! binary under test, in an [`Installation`] of its own; and a [`Browser`](browser::Browser) for its page. And what they play together: a
 //! [`Crossing`] of numbered messages.
 //!
 //! For stores there is [`store_conformance`], which every implementation of the core's contract
@@ -25,6 +25,7 @@
     reason = "the code of tests: failing loudly is what it is for"
 )]
 
+pub mod browser;
 pub mod codec;
 pub mod http;
 pub mod store_conformance;

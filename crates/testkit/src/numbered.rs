@@ -122,7 +122,7 @@ mod tests {
         let tally = tally(&[0, 1, 2]);
         assert_eq!((tally.distinct(), tally.duplicates()), (3, 0));
         assert_eq!((tally.out_of_order(), tally.damaged()), (0, 0));
-        assert_eq!(tally.missing(3), []);
+        assert_eq!(tally.missing(3), Vec::<u64>::new());
         assert_eq!(tally.missing(5), [3, 4]);
     }
 
