@@ -87,7 +87,7 @@ fn named_in_the_book() -> BTreeSet<String> {
 }
 
 /// A bridge that has been through enough for every metric to have a value: a message accepted,
-/// one refused, one dropped, and all of it by a certificate of its own.
+/// one refused, one dropped, all of it by a certificate of its own, and a lease.
 async fn exposed_by_a_bridge() -> BTreeSet<String> {
     let authority = Authority::new();
     let client = authority.client("plant");
@@ -110,7 +110,11 @@ async fn exposed_by_a_bridge() -> BTreeSet<String> {
              \x20   tls: {{ ca_file: {}, certificate_file: {}, key_file: {} }}\n\
              \x20   client_id: plant\n\
              \x20 fine: {{ url: \"{}\", client_id: fine }}\n\
-             \x20 away: {{ url: \"mqtt://127.0.0.1:{}\", client_id: away }}\n\
+             \x20 away:\n\
+             \x20   url: \"mqtt://127.0.0.1:{}\"\n\
+             \x20   client_id: away\n\
+             \x20   session_mode: exclusive\n\
+             lease: {{ store: file, path: lease }}\n\
              routes:\n\
              \x20 all:\n\
              \x20   from: {{ session: plant, topics: [\"#\"] }}\n\
