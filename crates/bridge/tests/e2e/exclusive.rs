@@ -1,245 +1,23 @@
 //! Exclusive pairs: two instances of one file, of which one at a time has the sessions (I18).
 
 mod checker;
+mod pair;
 mod record;
+mod store;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bridge_core::{Clock as _, SystemClock};
-use bridge_testkit::{
-    BridgeConfig, BridgeProcess, Chance, Collector, Feeder, Installation, Ledger, Load, Mosquitto,
-    wait_for, wait_until,
-};
-use tempfile::TempDir;
+use bridge_testkit::{Chance, Feeder, Ledger, Load, wait_for, wait_until};
 use tokio::time::{Instant, sleep};
 
-use crate::setup::{BRIDGE, PATIENCE};
-use record::{Record, Tap, What, Who};
+use crate::setup::PATIENCE;
+use pair::{Destination, Pair};
+use record::Who;
+use store::{Away, Store};
 
 const LEASE_TTL: Duration = Duration::from_secs(3);
-const TIMES: &str = "lease_ttl: 3s, renew_interval: 500ms, step_down_grace: 1s";
-
-/// Where the lease is.
-enum Store {
-    File(TempDir),
-}
-
-impl Store {
-    fn file() -> Self {
-        let folder = tempfile::Builder::new().prefix("bridge-lease-").tempdir();
-        let folder = folder.unwrap();
-        std::fs::create_dir(folder.path().join("shared")).unwrap();
-        Self::File(folder)
-    }
-
-    fn config(&self) -> String {
-        match self {
-            Self::File(folder) => {
-                let path = folder.path().join("shared/bridge.lease");
-                format!(
-                    "lease: {{ store: file, path: \"{}\", {TIMES} }}",
-                    path.display()
-                )
-            }
-        }
-    }
-
-    /// Takes it away from both.
-    fn take_away(&self) {
-        match self {
-            Self::File(folder) => {
-                let at = |name: &str| folder.path().join(name);
-                std::fs::rename(at("shared"), at("away")).unwrap();
-            }
-        }
-    }
-
-    /// Brings it back.
-    fn bring_back(&self) {
-        match self {
-            Self::File(folder) => {
-                let at = |name: &str| folder.path().join(name);
-                std::fs::rename(at("away"), at("shared")).unwrap();
-            }
-        }
-    }
-}
-
-/// How the destination's session is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Destination {
-    Exclusive,
-    /// Each instance has one of its own.
-    OfEach,
-}
-
-struct Instance {
-    bridge: BridgeProcess,
-    source: Tap,
-    destination: Tap,
-    _installation: Installation,
-}
-
-/// Two instances between two brokers.
-struct Pair {
-    record: Record,
-    store: Store,
-    kind: Destination,
-    source: Mosquitto,
-    _destination: Mosquitto,
-    collector: Collector,
-    instances: BTreeMap<Who, Instance>,
-}
-
-impl Pair {
-    async fn start(store: Store, kind: Destination) -> Self {
-        let broker = || {
-            let broker = Mosquitto::builder().persistence(true);
-            broker.max_queued_messages(1_000_000).terse().start()
-        };
-        let (source, destination) = (broker().await, broker().await);
-        let collector = Collector::start(destination.port(), "#").await;
-        let record = Record::default();
-        let mut instances = BTreeMap::new();
-        for who in Who::BOTH {
-            let to_source = Tap::start(&record, who, "source", source.port()).await;
-            let to_destination = Tap::start(&record, who, "destination", destination.port()).await;
-            let cloud = match kind {
-                Destination::Exclusive => "session_mode: exclusive",
-                Destination::OfEach => "client_id_suffix: nonce",
-            };
-            let config = BridgeConfig::between(to_source.url(), to_destination.url())
-                .top(store.config())
-                .plant("session_mode: exclusive")
-                .cloud(cloud);
-            let installation = Installation::new(&config);
-            // A standby is ready: neither waits for the other.
-            let bridge = installation.bridge(BRIDGE).args(["--log-format", "json"]);
-            let instance = Instance {
-                bridge: bridge.start().await,
-                source: to_source,
-                destination: to_destination,
-                _installation: installation,
-            };
-            instances.insert(who, instance);
-        }
-        Self {
-            record,
-            store,
-            kind,
-            source,
-            _destination: destination,
-            collector,
-            instances,
-        }
-    }
-
-    fn bridge(&self, who: Who) -> &BridgeProcess {
-        &self.instances[&who].bridge
-    }
-
-    fn bridge_mut(&mut self, who: Who) -> &mut BridgeProcess {
-        &mut self.instances.get_mut(&who).unwrap().bridge
-    }
-
-    /// Who holds the lease and is connected to the source, as soon as someone is.
-    async fn active(&self) -> Who {
-        wait_for("someone is active", PATIENCE, async || {
-            for who in Who::BOTH {
-                if self.is_active(who).await {
-                    return Some(who);
-                }
-            }
-            None
-        })
-        .await
-    }
-
-    /// Whether that one answers, holds the lease and is subscribed.
-    async fn is_active(&self, who: Who) -> bool {
-        // A process that is halted or dead gives no answer.
-        let asked = self.bridge(who).get("/readyz");
-        match tokio::time::timeout(Duration::from_secs(2), asked).await {
-            Ok(Ok(answer)) => answer.status == 200 && answer.body.contains("role: active"),
-            _ => false,
-        }
-    }
-
-    async fn until_active(&self, who: Who) {
-        wait_for("it is active", PATIENCE, async || {
-            self.is_active(who).await.then_some(())
-        })
-        .await;
-    }
-
-    async fn kill(&mut self, who: Who) {
-        self.bridge_mut(who).kill().await;
-        self.record.note(who, What::Ended);
-    }
-
-    async fn terminate(&mut self, who: Who) {
-        self.bridge(who).sigterm();
-        let status = self.bridge_mut(who).wait().await;
-        assert_eq!(status.code(), Some(0), "{}", self.bridge(who).output());
-        self.record.note(who, What::Ended);
-    }
-
-    fn halt(&self, who: Who) {
-        self.bridge(who).pause();
-        self.record.note(who, What::Halted);
-    }
-
-    fn resume(&self, who: Who) {
-        self.record.note(who, What::Resumed);
-        self.bridge(who).resume();
-    }
-
-    /// Waits until that one, alone, has delivered all that it has and the source has for it.
-    async fn drained(&self, who: Who) {
-        self.until_active(who).await;
-        let what = "it has delivered everything";
-        let all = ("all", "out");
-        Ledger::until(self.bridge(who), all, what, PATIENCE, Ledger::is_drained).await;
-    }
-
-    /// Lets each of them deliver what it has: what an exclusive destination waits for.
-    async fn both_drained(&mut self) {
-        for who in Who::BOTH {
-            let other = who.other();
-            self.terminate(other).await;
-            self.drained(who).await;
-            let bridge = self.bridge_mut(other);
-            bridge.relaunch();
-            bridge.ready().await;
-        }
-    }
-
-    /// How many lines with that event that one has logged.
-    fn logged(&self, who: Who, event: &str) -> usize {
-        let line = format!("\"event\":\"{event}\"");
-        self.bridge(who).stderr().matches(&line).count()
-    }
-
-    /// Never two at once. Says how many tenures there were.
-    fn never_two_at_once(&self) -> usize {
-        let events = self.record.events();
-        let logs = Who::BOTH.map(|who| (who, self.bridge(who).stderr()));
-        let (sessions, brokers): (&[&str], &[&str]) = match self.kind {
-            Destination::Exclusive => (&["plant", "cloud"], &["source", "destination"]),
-            Destination::OfEach => (&["plant"], &["source"]),
-        };
-        let (mut wrong, tenures) = checker::in_the_logs(&logs.into(), &events, sessions);
-        wrong.extend(checker::on_the_wire(&events, brokers));
-        let told = || {
-            Who::BOTH
-                .map(|who| self.bridge(who).stderr())
-                .join("\n---\n")
-        };
-        assert!(wrong.is_empty(), "{wrong:#?}\n{}", told());
-        tenures
-    }
-}
 
 // === one fault at a time ===
 
@@ -276,17 +54,27 @@ async fn killed_under_load(store: Store) {
     pair.collector.until(MESSAGES, PATIENCE).await;
     let tally = pair.collector.tally();
     assert_eq!((tally.missing(MESSAGES).len(), tally.damaged()), (0, 0));
-    let standing_by = pair.bridge(active).get("/readyz?level=full").await.unwrap();
-    assert_eq!(
-        (standing_by.status, standing_by.body.as_str()),
-        (200, "ready\nrole: standby\n")
-    );
+    wait_for(
+        "all that a standby has to have is well",
+        PATIENCE,
+        async || {
+            let answer = pair.bridge(active).get("/readyz?level=full").await.ok()?;
+            let said = (answer.status, answer.body.as_str());
+            (said == (200, "ready\nrole: standby\n")).then_some(())
+        },
+    )
+    .await;
     assert_eq!(pair.never_two_at_once(), 2, "one tenure each");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn i18_a_standby_delivers_soon_after_the_active_was_killed_with_a_file() {
     killed_under_load(Store::file()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i18_a_standby_delivers_soon_after_the_active_was_killed_with_postgresql() {
+    killed_under_load(Store::postgres().await).await;
 }
 
 async fn halted_past_its_lease(store: Store) {
@@ -333,6 +121,88 @@ async fn halted_past_its_lease(store: Store) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn i18_an_active_that_was_halted_past_its_lease_writes_nothing_more_with_a_file() {
     halted_past_its_lease(Store::file()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i18_an_active_that_was_halted_past_its_lease_writes_nothing_more_with_postgresql() {
+    halted_past_its_lease(Store::postgres().await).await;
+}
+
+/// A store that is away for less than the lease lasts, and one that is away for longer.
+async fn without_its_store(store: Store, how: Away) {
+    let mut pair = Pair::start(store, Destination::Exclusive).await;
+    let active = pair.active().await;
+    pair.store.take_away(how).await;
+    wait_until("it is missed", PATIENCE, || {
+        pair.logged(active, "lease_store_failed") == 1
+    })
+    .await;
+    pair.store.bring_back(how).await;
+    wait_until("it is there again", PATIENCE, || {
+        pair.logged(active, "lease_store_recovered") == 1
+    })
+    .await;
+    assert!(pair.is_active(active).await, "it has stayed so");
+    assert_eq!(
+        pair.logged(active, "session_connected"),
+        2,
+        "reader and writer, once"
+    );
+
+    pair.store.take_away(how).await;
+    wait_until("it steps down", PATIENCE, || {
+        pair.logged(active, "session_stepped_down") == 2
+    })
+    .await;
+    wait_until("it stands by", PATIENCE, || {
+        pair.logged(active, "lease_lost") == 1
+    })
+    .await;
+    for who in Who::BOTH {
+        let answer = pair.bridge(who).get("/readyz?level=full").await.unwrap();
+        let said = (answer.status, answer.body.as_str());
+        assert_eq!(said, (200, "ready\nrole: standby\n"), "{who:?}");
+        let metrics = pair.bridge(who).metrics().await;
+        assert_eq!(metrics.whole("bridge_lease_held", &[]), Some(0), "{who:?}");
+    }
+    pair.store.bring_back(how).await;
+    let next = pair.active().await;
+    let metrics = pair.bridge(next).metrics().await;
+    assert_eq!(metrics.whole("bridge_lease_held", &[]), Some(1));
+    assert_eq!(pair.never_two_at_once(), 2, "one before and one after");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i18_a_file_that_is_away_for_longer_than_the_lease_makes_the_active_step_down() {
+    without_its_store(Store::file(), Away::Gone).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i18_a_database_that_is_silent_for_longer_than_the_lease_makes_the_active_step_down() {
+    without_its_store(Store::postgres().await, Away::Silent).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i18_a_database_that_is_gone_for_longer_than_the_lease_makes_the_active_step_down() {
+    without_its_store(Store::postgres().await, Away::Gone).await;
+}
+
+/// A store that is not there at the start is waited for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_is_not_there_at_the_start_is_waited_for() {
+    let mut store = Store::file();
+    store.take_away(Away::Gone).await;
+    let mut pair = Pair::start(store, Destination::Exclusive).await;
+    for who in Who::BOTH {
+        assert!(!pair.is_active(who).await);
+        wait_until("it says so", PATIENCE, || {
+            pair.logged(who, "lease_store_failed") == 1
+        })
+        .await;
+    }
+    pair.store.bring_back(Away::Gone).await;
+    pair.active().await;
+    assert_eq!(pair.never_two_at_once(), 1);
 }
 
 /// A stop in order hands the lease over at once.
@@ -412,10 +282,15 @@ async fn a_fault(pair: &mut Pair, chance: &mut Chance) -> &'static str {
             "cut off from the brokers"
         }
         _ => {
-            pair.store.take_away();
+            let (how, name) = if chance.below(2) == 0 {
+                (Away::Gone, "with the store gone")
+            } else {
+                (Away::Silent, "with the store silent")
+            };
+            pair.store.take_away(how).await;
             sleep(at_most(chance, LEASE_TTL * 2)).await;
-            pair.store.bring_back();
-            "without the store of its lease"
+            pair.store.bring_back(how).await;
+            name
         }
     }
 }
@@ -429,6 +304,8 @@ async fn rounds_of_faults(store: Store) {
         messages: A_ROUND * rounds,
         size: 64,
     };
+    // From then on the source has a session to keep messages for.
+    pair.active().await;
     let began = Instant::now();
     let feeder = Feeder::start(pair.source.port(), "t", load);
     let mut faults = BTreeMap::<&str, u32>::new();
@@ -461,4 +338,9 @@ async fn rounds_of_faults(store: Store) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn i18_never_two_at_once_whatever_happens_with_a_file() {
     rounds_of_faults(Store::file()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i18_never_two_at_once_whatever_happens_with_postgresql() {
+    rounds_of_faults(Store::postgres().await).await;
 }

@@ -1,0 +1,188 @@
+//! Two instances of one bridge, between two brokers.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bridge_testkit::{
+    BridgeConfig, BridgeProcess, Collector, Installation, Ledger, Mosquitto, wait_for,
+};
+
+use super::checker;
+use super::record::{Record, Tap, What, Who};
+use super::store::Store;
+use crate::setup::{BRIDGE, PATIENCE};
+
+/// How the destination's session is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Destination {
+    Exclusive,
+    /// Each instance has one of its own.
+    OfEach,
+}
+
+pub(crate) struct Instance {
+    pub(crate) bridge: BridgeProcess,
+    pub(crate) source: Tap,
+    pub(crate) destination: Tap,
+    _installation: Installation,
+}
+
+/// Two instances between two brokers.
+pub(crate) struct Pair {
+    pub(crate) record: Record,
+    pub(crate) store: Store,
+    kind: Destination,
+    pub(crate) source: Mosquitto,
+    _destination: Mosquitto,
+    pub(crate) collector: Collector,
+    pub(crate) instances: BTreeMap<Who, Instance>,
+}
+
+impl Pair {
+    pub(crate) async fn start(store: Store, kind: Destination) -> Self {
+        let broker = || {
+            let broker = Mosquitto::builder().persistence(true);
+            broker.max_queued_messages(1_000_000).terse().start()
+        };
+        let (source, destination) = (broker().await, broker().await);
+        let collector = Collector::start(destination.port(), "#").await;
+        let record = Record::default();
+        let mut instances = BTreeMap::new();
+        for who in Who::BOTH {
+            let to_source = Tap::start(&record, who, "source", source.port()).await;
+            let to_destination = Tap::start(&record, who, "destination", destination.port()).await;
+            let cloud = match kind {
+                Destination::Exclusive => "session_mode: exclusive",
+                Destination::OfEach => "client_id_suffix: nonce",
+            };
+            let config = BridgeConfig::between(to_source.url(), to_destination.url())
+                .top(store.config())
+                .plant("session_mode: exclusive")
+                .cloud(cloud);
+            let installation = Installation::new(&config);
+            // A standby is ready: neither waits for the other.
+            let bridge = installation.bridge(BRIDGE).args(["--log-format", "json"]);
+            let instance = Instance {
+                bridge: bridge.start().await,
+                source: to_source,
+                destination: to_destination,
+                _installation: installation,
+            };
+            instances.insert(who, instance);
+        }
+        Self {
+            record,
+            store,
+            kind,
+            source,
+            _destination: destination,
+            collector,
+            instances,
+        }
+    }
+
+    pub(crate) fn bridge(&self, who: Who) -> &BridgeProcess {
+        &self.instances[&who].bridge
+    }
+
+    pub(crate) fn bridge_mut(&mut self, who: Who) -> &mut BridgeProcess {
+        &mut self.instances.get_mut(&who).unwrap().bridge
+    }
+
+    /// Who holds the lease and is connected to the source, as soon as someone is.
+    pub(crate) async fn active(&self) -> Who {
+        wait_for("someone is active", PATIENCE, async || {
+            for who in Who::BOTH {
+                if self.is_active(who).await {
+                    return Some(who);
+                }
+            }
+            None
+        })
+        .await
+    }
+
+    /// Whether that one answers, holds the lease and is subscribed.
+    pub(crate) async fn is_active(&self, who: Who) -> bool {
+        // A process that is halted or dead gives no answer.
+        let asked = self.bridge(who).get("/readyz");
+        match tokio::time::timeout(Duration::from_secs(2), asked).await {
+            Ok(Ok(answer)) => answer.status == 200 && answer.body.contains("role: active"),
+            _ => false,
+        }
+    }
+
+    pub(crate) async fn until_active(&self, who: Who) {
+        wait_for("it is active", PATIENCE, async || {
+            self.is_active(who).await.then_some(())
+        })
+        .await;
+    }
+
+    pub(crate) async fn kill(&mut self, who: Who) {
+        self.bridge_mut(who).kill().await;
+        self.record.note(who, What::Ended);
+    }
+
+    pub(crate) async fn terminate(&mut self, who: Who) {
+        self.bridge(who).sigterm();
+        let status = self.bridge_mut(who).wait().await;
+        assert_eq!(status.code(), Some(0), "{}", self.bridge(who).output());
+        self.record.note(who, What::Ended);
+    }
+
+    pub(crate) fn halt(&self, who: Who) {
+        self.bridge(who).pause();
+        self.record.note(who, What::Halted);
+    }
+
+    pub(crate) fn resume(&self, who: Who) {
+        self.record.note(who, What::Resumed);
+        self.bridge(who).resume();
+    }
+
+    /// Waits until that one, alone, has delivered all that it has and the source has for it.
+    pub(crate) async fn drained(&self, who: Who) {
+        self.until_active(who).await;
+        let what = "it has delivered everything";
+        let all = ("all", "out");
+        Ledger::until(self.bridge(who), all, what, PATIENCE, Ledger::is_drained).await;
+    }
+
+    /// Lets each of them deliver what it has: what an exclusive destination waits for.
+    pub(crate) async fn both_drained(&mut self) {
+        for who in Who::BOTH {
+            let other = who.other();
+            self.terminate(other).await;
+            self.drained(who).await;
+            let bridge = self.bridge_mut(other);
+            bridge.relaunch();
+            bridge.ready().await;
+        }
+    }
+
+    /// How many lines with that event that one has logged.
+    pub(crate) fn logged(&self, who: Who, event: &str) -> usize {
+        let line = format!("\"event\":\"{event}\"");
+        self.bridge(who).stderr().matches(&line).count()
+    }
+
+    /// Never two at once. Says how many tenures there were.
+    pub(crate) fn never_two_at_once(&self) -> usize {
+        let events = self.record.events();
+        let logs = Who::BOTH.map(|who| (who, self.bridge(who).stderr()));
+        let (sessions, brokers): (&[&str], &[&str]) = match self.kind {
+            Destination::Exclusive => (&["plant", "cloud"], &["source", "destination"]),
+            Destination::OfEach => (&["plant"], &["source"]),
+        };
+        let (mut wrong, tenures) = checker::in_the_logs(&logs.into(), &events, sessions);
+        wrong.extend(checker::on_the_wire(&events, brokers));
+        let told = || {
+            Who::BOTH
+                .map(|who| self.bridge(who).stderr())
+                .join("\n---\n")
+        };
+        assert!(wrong.is_empty(), "{wrong:#?}\n{}", told());
+        tenures
+    }
+}
