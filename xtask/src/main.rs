@@ -3,6 +3,7 @@
 mod bench;
 mod ci;
 mod crossing;
+mod exclusive;
 mod setup;
 mod soak;
 mod spec;
@@ -37,6 +38,8 @@ enum Chore {
     Crossing(crossing::CrossingArgs),
     /// Kill the bridge again and again while messages cross
     Crash(crossing::CrashArgs),
+    /// Let everything happen to a pair of bridges that share a lease: never two at once
+    Exclusive(exclusive::ExclusiveArgs),
     /// Let everything go wrong at once, for long, and see that the ledger balances
     Soak(soak::SoakArgs),
     /// Write spec/openapi.yaml anew, after a change of the admin API
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
         Chore::Bench(args) => bench::run(&args),
         Chore::Crossing(args) => crossing::run(&args),
         Chore::Crash(args) => crossing::crash(&args),
+        Chore::Exclusive(args) => exclusive::run(&args),
         Chore::Soak(args) => soak::run(&args),
         Chore::Spec => spec::run(),
         Chore::Setup => setup::run(),

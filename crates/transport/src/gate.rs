@@ -103,6 +103,12 @@ impl Pass {
         })
     }
 
+    /// Whether nobody else can have been connected between this and the `earlier` one.
+    pub(crate) fn follows(&self, earlier: &Self) -> bool {
+        let token = |Self(held): &Self| held.as_ref().map(|held| held.token);
+        token(self) == token(earlier)
+    }
+
     /// Whether the connection has to end, or is ending, because it is no longer permitted.
     pub(crate) fn is_over(&self) -> bool {
         let Self(held) = self;
@@ -218,7 +224,9 @@ mod tests {
         permit.set(granted(1, 20));
         pass.over().await;
         assert!(pass.is_over());
-        assert!(!gate.admitted().await.is_over(), "a new one is good");
+        let next = gate.admitted().await;
+        assert!(!next.is_over(), "a new one is good");
+        assert!(next.follows(&pass), "of the same tenure");
     }
 
     #[tokio::test]
@@ -229,6 +237,7 @@ mod tests {
         pass.over().await;
         assert!(!pass.may_write());
         assert_eq!(pass.left(), Duration::ZERO);
+        assert!(!gate.admitted().await.follows(&pass));
         permit.set(Permission::Withheld);
         let next = gate.admitted();
         tokio::pin!(next);

@@ -289,11 +289,17 @@ async fn connect_and_serve(
     );
     // The broker of the connection before, while its packet ids are still ours.
     let mut known = None;
+    let mut pass = Pass::default();
     loop {
-        let pass = tokio::select! {
+        let next = tokio::select! {
             () = cancel.cancelled() => return,
-            pass = gate.admitted() => pass,
+            next = gate.admitted() => next,
         };
+        if !next.follows(&pass) {
+            known = None;
+            shared.forget_session();
+        }
+        pass = next;
         approach.admitted(pass.clone());
         let follows = known.as_ref() == Some(approach.endpoint());
         let client_id = lifecycle.client_id().to_owned();
@@ -327,11 +333,7 @@ async fn connect_and_serve(
         };
         let opened = tokio::select! {
             () = cancel.cancelled() => return,
-            () = pass.over() => {
-                known = None;
-                shared.forget_session();
-                continue;
-            }
+            () = pass.over() => continue,
             opened = opening => opened,
         };
         let delay = match opened {

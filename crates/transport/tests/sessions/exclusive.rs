@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_core::{
-    Answer, Clock, Link, ManualClock, NotAdmitted, Permit, QoS, Sink, Source, SourceState,
+    Answer, Backoff, Clock, Link, ManualClock, NotAdmitted, Permit, QoS, Sink, Source, SourceState,
     SystemClock, Timestamp, Unanswered,
 };
 use bridge_testkit::{
     AckKind, Behaviour, ConnAck, Packet, Publish, Reply, ScriptedBroker, ScriptedPermit, wait_until,
 };
-use bridge_transport::{Reader, Writer, WriterIdentity};
+use bridge_transport::{Reader, SessionConfig, Writer, WriterIdentity};
 
 use crate::common::{
     DEADLINE, admit, code, config, message, next, publish, subscription, up, within,
@@ -292,47 +292,78 @@ async fn i18_behind_the_fence_there_is_no_goodbye_either() {
     assert_eq!(stage.goodbyes(), 0);
 }
 
-/// Someone else had the session meanwhile, and the broker gave the packet id to another message.
-#[tokio::test]
-async fn what_was_known_of_the_session_before_it_stepped_down_is_not_taken_for_true() {
-    let behaviour = Behaviour::new().connacks(|connection| ConnAck::with_session(connection > 0));
-    let broker = ScriptedBroker::start(move |mut connection| {
-        let behaviour = behaviour.clone();
-        async move {
-            let number = connection.number();
-            connection.expect_connect().await;
-            let connack = ConnAck::with_session(number > 0);
-            connection.send_packet(&Packet::ConnAck(connack)).await;
-            let subscribe = connection.expect_subscribe().await;
-            connection.suback(subscribe.id, &[2]).await;
-            let mut message = Publish::new("t", number.to_string()).qos(2).id(5);
-            message.dup = number > 0;
-            connection.publish(message).await;
-            assert_eq!(connection.expect_ack(AckKind::PubRec).await.id, 5);
-            connection.behave(&behaviour).await;
-        }
+/// A broker that sends a message of QoS 2 on each connection, each under the same packet id, as one
+/// that it has sent before.
+async fn reusing_a_packet_id() -> Stage {
+    let broker = ScriptedBroker::start(|mut connection| async move {
+        let number = connection.number();
+        connection.expect_connect().await;
+        let connack = ConnAck::with_session(number > 0);
+        connection.send_packet(&Packet::ConnAck(connack)).await;
+        let subscribe = connection.expect_subscribe().await;
+        connection.suback(subscribe.id, &[2]).await;
+        let mut message = Publish::new("t", number.to_string()).qos(2).id(5);
+        message.dup = number > 0;
+        connection.publish(message).await;
+        assert_eq!(connection.expect_ack(AckKind::PubRec).await.id, 5);
+        connection.behave(&Behaviour::new()).await;
     })
     .await;
-    let stage = Stage {
+    Stage {
         broker,
         permit: Arc::default(),
         clock: Arc::new(SystemClock::new()),
-    };
+    }
+}
+
+/// Takes and settles the next message, which is the one of that connection.
+async fn settle(stage: &Stage, reader: &Reader, connection: usize) {
+    let delivery = next(reader).await;
+    assert_eq!(delivery.message.payload, connection.to_string());
+    delivery.acknowledge.settled();
+    wait_until("it is acknowledged", DEADLINE, || {
+        stage.acks().len() == connection + 1
+    })
+    .await;
+}
+
+/// Someone else had the session meanwhile, and the broker gave the packet id to another message.
+#[tokio::test]
+async fn what_was_known_of_the_session_before_it_stepped_down_is_not_taken_for_true() {
+    let stage = reusing_a_packet_id().await;
     stage.grant(1);
     let reader = stage.reader();
-    for number in ["0", "1"] {
-        let delivery = next(&reader).await;
-        assert_eq!(delivery.message.payload, number);
-        delivery.acknowledge.settled();
-        let acknowledged = if number == "0" { 1 } else { 2 };
-        wait_until("it is acknowledged", DEADLINE, || {
-            stage.acks().len() == acknowledged
-        })
-        .await;
+    for connection in 0..2 {
+        settle(&stage, &reader, connection).await;
         stage.let_lapse(1);
         state(&reader, SourceState::Down).await;
         stage.no_connection_is_open().await;
         stage.grant(2);
     }
+    reader.close().await;
+}
+
+/// The same where the lease went to another and came back between two connections.
+#[tokio::test]
+async fn what_was_known_of_the_session_in_an_earlier_tenure_is_not_taken_for_true() {
+    let stage = reusing_a_packet_id().await;
+    stage.grant(1);
+    let second = Duration::from_secs(1);
+    let patient = SessionConfig {
+        backoff: Backoff::try_new(second, second).unwrap(),
+        ..config(stage.broker.port(), "r")
+    };
+    let reader = Reader::start_with_permit(
+        patient,
+        vec![subscription("t", QoS::ExactlyOnce)],
+        stage.clock.clone(),
+        stage.permit.clone(),
+    );
+    settle(&stage, &reader, 0).await;
+    stage.broker.close_all();
+    state(&reader, SourceState::Down).await;
+    stage.permit.withhold();
+    stage.grant(3);
+    settle(&stage, &reader, 1).await;
     reader.close().await;
 }
