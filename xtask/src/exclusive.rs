@@ -18,7 +18,8 @@ pub(crate) struct ExclusiveArgs {
 
 /// The test of the bridge that plays a few rounds in every test run.
 pub(crate) fn run(args: &ExclusiveArgs) -> Result<()> {
-    let test = "test -p bridge --test e2e --locked i18_never_two_at_once -- --nocapture --test-threads=1";
+    let test =
+        "test -p bridge --test e2e --locked i18_never_two_at_once -- --nocapture --test-threads=1";
     let rounds = args.rounds.to_string();
     let mut step = Step::cargo("exclusive", test).env("BRIDGE_EXCLUSIVE_ROUNDS", &rounds);
     if let Some(seed) = args.seed {

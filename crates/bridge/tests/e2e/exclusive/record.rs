@@ -2,6 +2,7 @@
 //! on its way, and is noted before the broker has it.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bridge_core::{Clock as _, SystemClock, Timestamp};
 use bridge_testkit::PortLease;
@@ -9,6 +10,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::broadcast;
 use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::sleep;
+
+/// How long an instance that goes on is kept from learning that the broker has closed.
+const KEPT_BACK: Duration = Duration::from_millis(500);
 
 /// Which of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -64,6 +69,17 @@ impl Record {
 
     pub(crate) fn events(&self) -> Vec<Event> {
         self.0.lock().unwrap().1.clone()
+    }
+
+    fn is_halted(&self, who: Who) -> bool {
+        let events = self.events();
+        let of_it = events.iter().rev().filter(|event| event.who == who);
+        let mut faults = of_it.filter_map(|event| match event.what {
+            What::Halted => Some(true),
+            What::Resumed | What::Ended => Some(false),
+            What::Wrote(..) | What::Closed(..) => None,
+        });
+        faults.next().unwrap_or(false)
     }
 
     fn number(&self) -> u64 {
@@ -123,8 +139,8 @@ impl Drop for Tap {
     }
 }
 
-/// Moves bytes until the instance closes. When the broker does so first, the connection is over, the
-/// instance is told, and what it writes all the same is noted.
+/// Moves bytes until the instance closes. When the broker does so first, the connection is over, and what
+/// the instance writes all the same is noted.
 async fn carry(
     mut client: TcpStream,
     upstream: u16,
@@ -150,6 +166,14 @@ async fn carry(
     let inwards = async {
         let _ = tokio::io::copy(&mut from_server, &mut to_client).await;
         record.note(who, What::Closed(broker, number));
+        // Who is halted meanwhile is not to find that first when it goes on, as if the broker were
+        // behind a wall that has swallowed it.
+        if record.is_halted(who) {
+            while record.is_halted(who) {
+                sleep(Duration::from_millis(10)).await;
+            }
+            sleep(KEPT_BACK).await;
+        }
         let _ = to_client.shutdown().await;
         std::future::pending::<()>().await;
     };
