@@ -178,9 +178,11 @@ async fn i13_a_test_message_finds_no_room_at_one_binding_and_is_at_none() {
 async fn refused(count: usize) -> Fixture {
     let fixture = Setup::new(DeliveryMode::StoreAndForward).start();
     fixture.sink().policy(|_| Reply::Refuse(0x99));
-    fixture.go_live().await;
+    // Refused from the queue, they have the numbers with which they came.
     fixture.source.arrive_many(count, "t");
     fixture.acknowledges(count).await;
+    fixture.go_live().await;
+    fixture.waits(0, (0, 0, count as u64)).await;
     fixture.sink().policy(|_| Reply::Accept);
     fixture
 }

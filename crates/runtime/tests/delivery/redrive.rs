@@ -26,14 +26,15 @@ fn all() -> Selection {
     }
 }
 
-/// A route whose binding `n` refuses everything, and `count` dead letters there.
+/// A route whose binding `n` refuses everything, and `count` dead letters there: refused from the
+/// queue, they have the numbers with which they came.
 async fn with_dead_letters(setup: Setup, n: usize, count: usize) -> Fixture {
     let fixture = setup.start();
     fixture.sinks[n].policy(|_| Reply::Refuse(0x99));
-    fixture.go_live().await;
     fixture.source.arrive_many(count, "t");
-    fixture.waits(n, (0, 0, count as u64)).await;
     fixture.acknowledges(count).await;
+    fixture.go_live().await;
+    fixture.waits(n, (0, 0, count as u64)).await;
     fixture
 }
 
@@ -69,6 +70,42 @@ async fn i22_a_redrive_reaches_the_binding_that_refused_and_no_other() {
     let moved = Some(("outcome", "moved"));
     assert_eq!(fixture.metric("redrive_total", 1, moved), 3);
     assert_eq!(fixture.metric("redrive_total", 0, moved), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_binding_that_is_live_and_idle_delivers_a_redrive_at_once_in_every_mode() {
+    let held = DeliveryMode::DirectHold {
+        send_retry_budget: Duration::from_secs(60),
+    };
+    for mode in [DeliveryMode::StoreAndForward, DeliveryMode::Outbox, held] {
+        let fixture = Setup::new(mode).start();
+        fixture.sink().policy(|_| Reply::Refuse(0x99));
+        fixture.sink().connect();
+        fixture.source.arrive("t");
+        fixture.waits(0, (0, 0, 1)).await;
+        fixture.acknowledges(1).await;
+        fixture.source.arrive("t");
+        fixture.waits(0, (0, 0, 2)).await;
+        fixture.acknowledges(2).await;
+        mended(&fixture, 0);
+        let control = fixture.runtime.control();
+        // Far less than the timer that wakes a worker in any case.
+        let options = RedriveOptions {
+            wait: Some(Duration::from_secs(10)),
+            ..NOW
+        };
+        for result in control.redrive(all(), options).await.unwrap() {
+            let RedriveOutcome::Moved { verdict, .. } = &result.outcome else {
+                panic!("{result:?}");
+            };
+            assert_eq!(*verdict, Some(RedriveVerdict::Delivered), "{mode:?}");
+        }
+        fixture.source.arrive("t");
+        fixture.acknowledges(3).await;
+        fixture.waits(0, (0, 0, 0)).await;
+        assert_eq!(fixture.sink().accepted(), [0, 1, 2]);
+        fixture.ledger_balances(0).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -237,7 +274,14 @@ async fn i22_what_a_removed_binding_left_is_listed_kept_and_can_be_deleted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn i13_a_redrive_finds_a_full_queue_and_stays() {
     let setup = Setup::new(DeliveryMode::StoreAndForward).queue(2, OnFull::DropOldest);
-    let fixture = with_dead_letters(setup, 0, 5).await;
+    let fixture = setup.start();
+    fixture.sink().policy(|_| Reply::Refuse(0x99));
+    fixture.go_live().await;
+    for count in 1..=5 {
+        fixture.source.arrive("t");
+        fixture.acknowledges(count).await;
+    }
+    fixture.waits(0, (0, 0, 5)).await;
     mended(&fixture, 0);
     fixture.sink().cut();
     fixture.is_in(0, "link_down").await;
