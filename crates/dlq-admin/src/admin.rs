@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use crate::api;
+use crate::api::jobs::{self, Begun};
 use crate::auth::{Auth, TokenOrigin};
 use crate::files::{FileError, Look};
 use crate::guard;
@@ -116,6 +117,7 @@ pub(crate) struct App {
     pub(crate) auth: Arc<Auth>,
     pub(crate) clock: Arc<dyn Clock>,
     rates: Mutex<Rates>,
+    jobs: Mutex<Vec<Begun>>,
 }
 
 impl App {
@@ -126,6 +128,11 @@ impl App {
 
     pub(crate) fn rates(&self) -> MutexGuard<'_, Rates> {
         self.rates.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The jobs whose end is not in the audit log yet: few run at a time.
+    pub(crate) fn jobs(&self) -> MutexGuard<'_, Vec<Begun>> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -174,9 +181,10 @@ impl Admin {
             auth: self.auth,
             clock: self.clock,
             rates: Mutex::new(Rates::default()),
+            jobs: Mutex::default(),
         });
         let routes: Router = guard::around(api::routes(), &app);
-        let watching = watch(app, self.certificates.clone());
+        let watching = watch(app.clone(), self.certificates.clone());
         let serving = serve(
             self.listener,
             self.certificates,
@@ -189,6 +197,7 @@ impl Admin {
             () = serving => {}
             () = watching => {}
         }
+        jobs::look(&app);
     }
 }
 
@@ -203,6 +212,7 @@ async fn watch(app: Arc<App>, certificates: Option<Arc<Certificates>>) {
             let now = app.clock.monotonic();
             let metrics = app.observed.metrics();
             app.rates().look(now, &metrics);
+            jobs::look(&app);
             app.auth.look();
             if let Some(certificates) = certificates {
                 look_at(&certificates);

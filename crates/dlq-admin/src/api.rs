@@ -1,6 +1,8 @@
 //! The calls, by what they are about.
 
 pub(crate) mod dead_letters;
+pub(crate) mod delivery;
+pub(crate) mod jobs;
 pub(crate) mod login;
 pub(crate) mod state;
 
@@ -9,7 +11,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::routing::{get, post};
 
-use self::dead_letters::{change, export};
+use self::dead_letters::{change, export, import};
 use crate::admin::App;
 
 /// Where one logs in.
@@ -29,6 +31,19 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         .route("/api/v1/dead-letters", get(dead_letters::list))
         .route("/api/v1/dead-letters/{id}", get(dead_letters::show))
         .route("/api/v1/dead-letters/export", get(export::export))
+        .route("/api/v1/dead-letters/import", post(import::import))
         .route("/api/v1/dead-letters/redrive", post(change::redrive))
         .route("/api/v1/dead-letters/delete", post(change::delete))
+        .route("/api/v1/jobs", get(jobs::list))
+        .route("/api/v1/jobs/{id}", get(jobs::show))
+        .route("/api/v1/jobs/{id}/cancel", post(jobs::cancel))
+        .route("/api/v1/routes/{route}/inject", post(delivery::inject))
+        .route(
+            "/api/v1/bindings/{route}/{binding}/pause",
+            post(delivery::pause),
+        )
+        .route(
+            "/api/v1/bindings/{route}/{binding}/resume",
+            post(delivery::resume),
+        )
 }

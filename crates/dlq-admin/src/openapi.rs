@@ -6,8 +6,8 @@ use serde_json::Value;
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
-use crate::api::dead_letters::{self, change, export};
-use crate::api::{login, state};
+use crate::api::dead_letters::{self, change, export, import};
+use crate::api::{delivery, jobs, login, state};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -30,8 +30,15 @@ use crate::api::{login, state};
         dead_letters::list,
         dead_letters::show,
         export::export,
+        import::import,
         change::redrive,
         change::delete,
+        jobs::list,
+        jobs::show,
+        jobs::cancel,
+        delivery::inject,
+        delivery::pause,
+        delivery::resume,
     ),
     security(("token" = []), ("page" = [])),
     modifiers(&Schemes),
@@ -39,6 +46,8 @@ use crate::api::{login, state};
         (name = "session", description = "Page sessions"),
         (name = "state", description = "How the bridge goes"),
         (name = "dead letters", description = "Messages that were given up on"),
+        (name = "jobs", description = "Redrives and deletes of any number of them"),
+        (name = "delivery", description = "Pausing bindings, test messages"),
     ),
 )]
 struct Api;

@@ -21,8 +21,8 @@ pub(crate) enum Kind {
     ForeignRequest,
     NotFound,
     MethodNotAllowed,
-    QueueFull,
     TooSlow,
+    QueueFull,
     TooLarge,
     NotJson,
     Invalid,
@@ -44,8 +44,8 @@ impl Kind {
             Self::ForeignRequest => (403, "foreign-request", "Not from this page"),
             Self::NotFound => (404, "not-found", "There is no such thing"),
             Self::MethodNotAllowed => (405, "method-not-allowed", "Not with this method"),
-            Self::QueueFull => (409, "queue-full", "The queue has no room"),
             Self::TooSlow => (408, "too-slow", "The request did not come in time"),
+            Self::QueueFull => (409, "queue-full", "The queue is full"),
             Self::TooLarge => (413, "too-large", "The body is too large"),
             Self::NotJson => (415, "not-json", "The body has another media type"),
             Self::Invalid => (422, "invalid", "Something of the request is not understood"),
@@ -122,6 +122,12 @@ impl Problem {
     /// There in the body, both counted from 1.
     pub(crate) fn at(mut self, line: usize, column: usize) -> Self {
         self.place = Some((line, column));
+        self
+    }
+
+    /// The same, if it has a place: of a text that is this line of the body.
+    pub(crate) fn on_line(mut self, line: usize) -> Self {
+        self.place = self.place.map(|(_, column)| (line, column));
         self
     }
 

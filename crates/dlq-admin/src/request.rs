@@ -48,8 +48,7 @@ pub(crate) async fn body(request: Request, limit: usize) -> Result<bytes::Bytes,
 
 /// The body as JSON of that kind.
 pub(crate) async fn json<T: DeserializeOwned>(request: Request) -> Result<T, Problem> {
-    let is_json = is_json(request.headers());
-    if !is_json {
+    if !is_media(request.headers(), "application/json") {
         return Err(Problem::new(
             Kind::NotJson,
             "send JSON, with `Content-Type: application/json`",
@@ -58,7 +57,8 @@ pub(crate) async fn json<T: DeserializeOwned>(request: Request) -> Result<T, Pro
     parse(&body(request, BODY).await?)
 }
 
-fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+/// Bytes as JSON of that kind.
+pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice(bytes).map_err(|error| {
         let kind = match error.classify() {
             Category::Data => Kind::Invalid,
@@ -72,11 +72,12 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     })
 }
 
-pub(crate) fn is_json(headers: &HeaderMap) -> bool {
+/// Whether the body is of that media type.
+pub(crate) fn is_media(headers: &HeaderMap, wanted: &str) -> bool {
     let value = headers.get(header::CONTENT_TYPE);
     let media = value.and_then(|value| value.to_str().ok());
     let media = media.and_then(|media| media.split(';').next());
-    media.is_some_and(|media| media.trim().eq_ignore_ascii_case("application/json"))
+    media.is_some_and(|media| media.trim().eq_ignore_ascii_case(wanted))
 }
 
 /// The parameters of a query, each of which is taken once; what is left at the end is refused.

@@ -8,6 +8,7 @@
     reason = "helpers of tests: failing loudly is what they are for"
 )]
 
+mod admin;
 mod bounds;
 mod collision;
 mod compose;

@@ -3,6 +3,7 @@
 pub(crate) mod change;
 pub(crate) mod export;
 pub(crate) mod filter;
+pub(crate) mod import;
 mod view;
 
 use std::sync::Arc;
@@ -101,15 +102,19 @@ pub(crate) fn failed(error: ControlError) -> Problem {
     match error {
         ControlError::Stopping => Problem::stopping(),
         ControlError::TooMany { .. } => Problem::new(Kind::Invalid, error.to_string()),
-        ControlError::Busy => Problem::new(Kind::TooManyJobs, error.to_string())
-            .retry_after(std::time::Duration::from_secs(2)),
         ControlError::NoSuchRoute | ControlError::NoSuchBinding => {
             Problem::not_found(error.to_string())
         }
-        ControlError::NotTaken => Problem::new(Kind::Invalid, error.to_string()),
+        ControlError::NotTaken => Problem::new(
+            Kind::Invalid,
+            "none of the route's topic filters takes it; name a `binding`, or another topic",
+        )
+        .field("topic"),
         ControlError::QueueFull => Problem::new(Kind::QueueFull, error.to_string()),
         ControlError::StoreFails => Problem::new(Kind::StoreUnavailable, error.to_string())
             .retry_after(std::time::Duration::from_secs(5)),
+        ControlError::Busy => Problem::new(Kind::TooManyJobs, error.to_string())
+            .retry_after(std::time::Duration::from_secs(2)),
         ControlError::Store(why) => {
             // It may name files of the machine.
             error!(event = "call_store_failed", error = %why, "the store failed on a call");

@@ -90,8 +90,10 @@ pub(crate) struct BindingView {
     /// The QoS that it publishes with; absent where the message's own is kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     qos: Option<u8>,
-    /// `live`, `replaying`, `blocked`, `link_down` or `recalling`.
+    /// `live`, `replaying`, `blocked`, `link_down`, `recalling` or `paused`.
     state: &'static str,
+    /// Whether an operator has paused it.
+    paused: bool,
     /// Whether the head of the queue could not be published at the latest attempt.
     blocked: bool,
     /// Why nothing moves; absent while it does.
@@ -147,6 +149,12 @@ pub(crate) struct Totals {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct List<T> {
     items: Vec<T>,
+}
+
+impl<T> List<T> {
+    pub(crate) const fn of(items: Vec<T>) -> Self {
+        Self { items }
+    }
 }
 
 /// The bridge as a whole.
@@ -314,6 +322,7 @@ fn view(app: &App, spec: &BindingSpec, binding: &BindingStatus, status: &Status)
         topic: spec.topic.as_str().to_owned(),
         qos: spec.qos.map(|qos: QoS| qos as u8),
         state: binding.state,
+        paused: binding.paused,
         blocked: binding.blocked,
         why: why(spec, binding, status),
         queue: (&binding.usage.queue).into(),
@@ -329,6 +338,9 @@ fn view(app: &App, spec: &BindingSpec, binding: &BindingStatus, status: &Status)
 
 /// Why nothing moves, in words for the person who asks.
 fn why(spec: &BindingSpec, binding: &BindingStatus, status: &Status) -> Option<String> {
+    if binding.paused {
+        return Some("an operator has paused it".to_owned());
+    }
     if status.sinks.get(&spec.sink) == Some(&false) {
         return Some(format!("the session {} is not connected", spec.sink));
     }

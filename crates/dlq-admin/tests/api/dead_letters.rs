@@ -164,7 +164,7 @@ async fn an_export_has_a_line_for_each() {
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
     assert_eq!(lines.len(), 250);
-    assert_eq!(lines[249]["payload_text"], "0");
+    assert_eq!(lines[0]["payload_text"], "0");
     let some = fixture
         .ask("GET", "/api/v1/dead-letters/export?topic=t/7")
         .await;

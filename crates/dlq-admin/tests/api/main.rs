@@ -9,8 +9,11 @@
 )]
 
 mod dead_letters;
+mod delivery;
 mod fixture;
+mod jobs;
 mod login;
 mod redrive;
 mod requests;
 mod state;
+mod transfer;

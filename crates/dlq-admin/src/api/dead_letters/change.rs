@@ -8,8 +8,8 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use bridge_core::Timestamp;
 use bridge_runtime::{
-    DeadLetterId, DeleteResult, MOST_AT_ONCE, RedriveOptions, RedriveOutcome, RedriveResult,
-    RedriveVerdict, Selection,
+    DeadLetterFilter, DeadLetterId, DeleteResult, JobKind, MOST_AT_ONCE, RedriveOptions,
+    RedriveOutcome, RedriveResult, RedriveVerdict, Selection,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -17,6 +17,8 @@ use utoipa::ToSchema;
 use super::failed;
 use super::filter::{FilterInput, Written};
 use crate::admin::App;
+use crate::api::delivery::{is_bad, why};
+use crate::api::jobs;
 use crate::audit::{Act, Ids};
 use crate::auth::Who;
 use crate::problem::{Kind, Problem, ProblemDetails};
@@ -40,6 +42,9 @@ pub(crate) struct Chosen {
     /// An empty filter is about everything, and needs `true` here.
     #[serde(default)]
     confirm: bool,
+    /// All that the filter takes, however many: the answer is a job.
+    #[serde(default)]
+    job: bool,
 }
 
 /// What is to be sent on.
@@ -60,6 +65,9 @@ pub(crate) struct RedriveRequest {
     /// Only say what would happen.
     #[serde(default)]
     dry_run: bool,
+    /// All that the filter takes, however many: the answer is a job.
+    #[serde(default)]
+    job: bool,
 }
 
 /// What came of each.
@@ -123,6 +131,7 @@ pub(crate) struct DeletedEntry {
             description = "So many seconds are waited for what becomes of each")),
     responses(
         (status = 200, description = "Each one moved", body = Redriven),
+        (status = 202, description = "A job has begun", body = jobs::JobView),
         (status = 207, description = "One did not: each result says why", body = Redriven),
         (status = "default", description = "Why nothing was done", body = ProblemDetails,
          content_type = "application/problem+json"),
@@ -143,7 +152,17 @@ pub(crate) async fn redrive(
         filter: input.filter,
         limit: input.limit,
         confirm: input.confirm || dry_run,
+        job: input.job,
     };
+    if chosen.job {
+        if dry_run || wait.is_some() {
+            let field = if dry_run { "dry_run" } else { "wait" };
+            let detail = "a job is neither tried nor waited for";
+            return Err(Problem::new(Kind::Invalid, detail).field(field));
+        }
+        let filter = chosen.filter_of_job(app.clock.wall())?;
+        return jobs::begin(&app, who, JobKind::Redrive, &filter);
+    }
     let selection = chosen.checked(app.clock.wall())?;
     let what = if dry_run {
         "redrive, dry run"
@@ -181,6 +200,7 @@ pub(crate) async fn redrive(
     request_body = Chosen,
     responses(
         (status = 200, description = "Each one is gone", body = Deletion),
+        (status = 202, description = "A job has begun", body = jobs::JobView),
         (status = 207, description = "One is not: each result says why", body = Deletion),
         (status = "default", description = "Why nothing was done", body = ProblemDetails,
          content_type = "application/problem+json"),
@@ -194,6 +214,10 @@ pub(crate) async fn delete(
 ) -> Result<Response, Problem> {
     query.end()?;
     let chosen: Chosen = request::json(request).await?;
+    if chosen.job {
+        let filter = chosen.filter_of_job(app.clock.wall())?;
+        return jobs::begin(&app, who, JobKind::Delete, &filter);
+    }
     let selection = chosen.checked(app.clock.wall())?;
     let act = act(&who, "delete", &selection);
     act.begins();
@@ -215,6 +239,20 @@ pub(crate) async fn delete(
 }
 
 impl Chosen {
+    /// What a job is about: all that the filter takes.
+    fn filter_of_job(self, now: Timestamp) -> Result<DeadLetterFilter, Problem> {
+        if self.limit.is_some() {
+            let detail = "a job has no limit: it takes all that the filter takes";
+            return Err(Problem::new(Kind::Invalid, detail).field("limit"));
+        }
+        match self.checked(now)? {
+            Selection::Matching { filter, .. } => Ok(filter),
+            Selection::Ids(_) => {
+                Err(Problem::new(Kind::Invalid, "a job goes by `filter`").field("ids"))
+            }
+        }
+    }
+
     /// What is meant, once it is clear.
     pub(crate) fn checked(self, now: Timestamp) -> Result<Selection, Problem> {
         let invalid = |field: &str, detail: &str| Problem::new(Kind::Invalid, detail).field(field);
@@ -272,7 +310,7 @@ fn act<'a>(who: &'a Who, what: &'static str, selection: &Selection) -> Act<'a> {
 }
 
 /// I23: never 200 where something did not go well.
-const fn status(well: bool) -> StatusCode {
+pub(crate) const fn status(well: bool) -> StatusCode {
     if well {
         StatusCode::OK
     } else {
@@ -282,13 +320,10 @@ const fn status(well: bool) -> StatusCode {
 
 /// Whether it moved and is, as far as is known, not where it was again.
 const fn went_well(result: &RedriveResult) -> bool {
-    let back = matches!(
-        result.outcome,
-        RedriveOutcome::Moved {
-            verdict: Some(RedriveVerdict::Refused { .. } | RedriveVerdict::Dropped { .. }),
-            ..
-        }
-    );
+    let back = match &result.outcome {
+        RedriveOutcome::Moved { verdict, .. } => is_bad(verdict.as_ref()),
+        _ => false,
+    };
     result.outcome.is_success() && !back
 }
 
@@ -304,14 +339,7 @@ impl From<RedriveResult> for RedrivenEntry {
             RedriveOutcome::AlreadyRedriven { message_id } => (Some(message_id), None),
             _ => (None, None),
         };
-        let (reason, dead_letter) = match &verdict {
-            Some(RedriveVerdict::Refused {
-                reason,
-                dead_letter,
-            }) => (Some(reason.to_string()), Some(dead_letter.to_string())),
-            Some(RedriveVerdict::Dropped { policy }) => (Some((*policy).to_owned()), None),
-            _ => (None, None),
-        };
+        let (reason, dead_letter) = why(verdict.as_ref());
         Self {
             id: result.id.to_string(),
             outcome,

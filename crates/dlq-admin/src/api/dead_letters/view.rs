@@ -87,6 +87,7 @@ pub(crate) struct PropertiesView {
     #[serde(skip_serializing_if = "Option::is_none")]
     payload_format: Option<u8>,
     /// The expiry interval in seconds when the message came.
+    #[schema(value_type = Option<u64>, maximum = 4_294_967_295_u64)]
     #[serde(skip_serializing_if = "Option::is_none")]
     message_expiry: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]

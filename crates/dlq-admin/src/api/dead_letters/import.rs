@@ -1,0 +1,198 @@
+//! Dead letters on their way in, as an export wrote them.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use bridge_core::{
+    BindingKey, Cause, DeadLetterInfo, Message, MessageId, Reason, StoredMessage, Timestamp,
+};
+use bridge_runtime::{Import, ImportOutcome, MOST_AT_ONCE};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::change::status;
+use super::failed;
+use crate::admin::App;
+use crate::api::delivery::{PropertiesInput, base64, qos, topic};
+use crate::audit::Act;
+use crate::auth::Who;
+use crate::problem::{Kind, Problem, ProblemDetails};
+use crate::request::{self, Json, Query, instant, name};
+
+/// The largest body.
+const BODY: usize = 32 << 20;
+
+/// One line of an export.
+#[derive(Debug, Deserialize)]
+struct Line {
+    route: String,
+    binding: String,
+    message_id: String,
+    cause: Option<CauseLine>,
+    reason: String,
+    reason_string: Option<String>,
+    first_refusal: String,
+    last_refusal: String,
+    attempts: u32,
+    session: String,
+    received: String,
+    topic: String,
+    qos: u8,
+    retain: bool,
+    payload: String,
+    properties: PropertiesInput,
+}
+
+#[derive(Debug, Deserialize)]
+struct CauseLine {
+    message_id: String,
+    redrives: u32,
+}
+
+/// What came of each line.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Imported {
+    /// How many lines there were.
+    requested: usize,
+    /// How many of them are dead letters here, now or since an import before.
+    kept: usize,
+    results: Vec<ImportedLine>,
+}
+
+/// What came of one line.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ImportedLine {
+    /// The line, from 1.
+    line: usize,
+    /// `imported` or `already_imported`; else `binding_not_found`, `dead_letters_full`,
+    /// `store_failed`, `stopping`.
+    outcome: &'static str,
+    /// The dead letter that it is here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+}
+
+/// Keep dead letters that were exported, here or at another bridge: a line of JSON each.
+///
+/// All lines are understood before any is kept. 200 when each one is kept, 207 when one is not.
+#[utoipa::path(
+    post, path = "/api/v1/dead-letters/import", tag = "dead letters", operation_id = "import",
+    request_body(content = String, content_type = "application/x-ndjson",
+                 description = "At most 10,000 lines and 32 MiB"),
+    responses(
+        (status = 200, description = "Each one is kept", body = Imported),
+        (status = 207, description = "One is not: each result says why", body = Imported),
+        (status = "default", description = "Why nothing was done", body = ProblemDetails,
+         content_type = "application/problem+json"),
+    ),
+)]
+pub(crate) async fn import(
+    State(app): State<Arc<App>>,
+    who: Who,
+    query: Query,
+    request: Request,
+) -> Result<Response, Problem> {
+    query.end()?;
+    if !request::is_media(request.headers(), "application/x-ndjson") {
+        return Err(Problem::new(
+            Kind::NotJson,
+            "send lines of JSON, with `Content-Type: application/x-ndjson`",
+        ));
+    }
+    let bytes = request::body(request, BODY).await?;
+    let mut all = Vec::new();
+    for (number, line) in (1..).zip(bytes.split(|byte| *byte == b'\n')) {
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        if all.len() >= MOST_AT_ONCE {
+            let detail = format!("at most {MOST_AT_ONCE} at a time");
+            return Err(Problem::new(Kind::Invalid, detail).at(number, 1));
+        }
+        let line: Line = request::parse(line).map_err(|problem| problem.on_line(number))?;
+        let import = line.checked(app.clock.wall());
+        all.push((number, import.map_err(|problem| problem.at(number, 1))?));
+    }
+    let act = Act::new(&who, "import", format_args!("{} entries", all.len()));
+    act.begins();
+    let (lines, imports): (Vec<usize>, Vec<Import>) = all.into_iter().unzip();
+    let outcomes = app.control.import(imports).await.map_err(|error| {
+        act.ended(&error);
+        failed(error)
+    })?;
+    let results: Vec<_> = lines.into_iter().zip(&outcomes).map(result).collect();
+    let kept = results.iter().filter(|result| result.id.is_some()).count();
+    act.ended(format_args!("{kept} of {} kept", results.len()));
+    let well = kept == results.len();
+    let answer = Imported {
+        requested: results.len(),
+        kept,
+        results,
+    };
+    Ok((status(well), Json(answer)).into_response())
+}
+
+fn result((line, outcome): (usize, &ImportOutcome)) -> ImportedLine {
+    let id = match outcome {
+        ImportOutcome::Imported(id) | ImportOutcome::AlreadyImported(id) => Some(id.to_string()),
+        _ => None,
+    };
+    ImportedLine {
+        line,
+        outcome: outcome.as_str(),
+        id,
+    }
+}
+
+impl Line {
+    fn checked(self, now: Timestamp) -> Result<Import, Problem> {
+        let mut message = Message::new(
+            topic("topic", &self.topic)?,
+            base64("payload", &self.payload)?,
+        );
+        message.qos = qos(self.qos)?;
+        message.retain = self.retain;
+        message.properties = self.properties.checked()?;
+        let cause = self.cause.map(|cause| {
+            let id = read("cause.message_id", &cause.message_id, id)?;
+            let redrives = cause.redrives;
+            Ok::<_, Problem>(Cause { id, redrives })
+        });
+        let moment = |text: &str| instant(text, now);
+        Ok(Import {
+            binding: BindingKey::new(
+                read("route", &self.route, name)?,
+                read("binding", &self.binding, name)?,
+            ),
+            stored: StoredMessage {
+                id: read("message_id", &self.message_id, id)?,
+                cause: cause.transpose()?,
+                session: read("session", &self.session, name)?,
+                received: read("received", &self.received, moment)?,
+                message,
+            },
+            info: DeadLetterInfo {
+                reason: read("reason", &self.reason, |text| {
+                    text.parse::<Reason>().map_err(|error| error.to_string())
+                })?,
+                reason_string: self.reason_string,
+                first_refusal: read("first_refusal", &self.first_refusal, moment)?,
+                last_refusal: read("last_refusal", &self.last_refusal, moment)?,
+                attempts: self.attempts,
+            },
+        })
+    }
+}
+
+fn id(text: &str) -> Result<MessageId, String> {
+    text.parse::<MessageId>().map_err(|error| error.to_string())
+}
+
+fn read<T>(
+    field: &'static str,
+    text: &str,
+    parse: impl FnOnce(&str) -> Result<T, String>,
+) -> Result<T, Problem> {
+    parse(text).map_err(|detail| Problem::new(Kind::Invalid, detail).field(field))
+}

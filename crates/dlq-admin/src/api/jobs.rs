@@ -1,0 +1,202 @@
+//! Redrives and deletes of any number of dead letters, which go on while nobody waits.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use bridge_runtime::{DeadLetterFilter, Job, JobId, JobKind, JobState};
+use serde::Serialize;
+use tracing::error;
+use utoipa::ToSchema;
+
+use super::dead_letters::failed;
+use super::dead_letters::filter::Written;
+use super::state::List;
+use crate::admin::App;
+use crate::audit::Act;
+use crate::auth::Who;
+use crate::problem::{Problem, ProblemDetails};
+use crate::request::{Json, Query};
+
+/// A job, and how far it has come.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct JobView {
+    id: String,
+    /// `redrive` or `delete`.
+    kind: &'static str,
+    /// What it is about, in words.
+    about: String,
+    /// `running`, `done`, `cancelled` or `failed`.
+    state: &'static str,
+    /// How many dead letters it has to look through.
+    among: u64,
+    /// How many of those it has looked at.
+    looked_at: u64,
+    /// How many of these its filter takes.
+    matched: u64,
+    /// How many of these it has moved or deleted.
+    done: u64,
+    /// The others, by the outcome of each.
+    failed: BTreeMap<String, u64>,
+    #[schema(format = DateTime)]
+    started: String,
+    #[schema(format = DateTime)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended: Option<String>,
+}
+
+/// A job that was begun here, until its end is in the audit log.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    id: JobId,
+    kind: JobKind,
+    who: Who,
+}
+
+/// The latest jobs, newest first. They are gone when the bridge is started anew.
+#[utoipa::path(
+    get, path = "/api/v1/jobs", tag = "jobs", operation_id = "jobs",
+    responses(
+        (status = 200, description = "The latest hundred", body = List<JobView>),
+        (status = "default", description = "Why not", body = ProblemDetails,
+         content_type = "application/problem+json"),
+    ),
+)]
+pub(crate) async fn list(
+    State(app): State<Arc<App>>,
+    _: Who,
+    query: Query,
+) -> Result<Json<List<JobView>>, Problem> {
+    query.end()?;
+    let jobs = app.control.jobs().map_err(failed)?;
+    Ok(Json(List::of(jobs.into_iter().map(Into::into).collect())))
+}
+
+/// One job, and how far it has come.
+#[utoipa::path(
+    get, path = "/api/v1/jobs/{id}", tag = "jobs", operation_id = "job",
+    params(("id" = String, Path, description = "As it was given when the job was begun")),
+    responses(
+        (status = 200, description = "How it stands", body = JobView),
+        (status = "default", description = "Why not", body = ProblemDetails,
+         content_type = "application/problem+json"),
+    ),
+)]
+pub(crate) async fn show(
+    State(app): State<Arc<App>>,
+    _: Who,
+    Path(id): Path<String>,
+    query: Query,
+) -> Result<Json<JobView>, Problem> {
+    query.end()?;
+    let job = app.control.job(parse(&id)?).map_err(failed)?;
+    Ok(Json(job.ok_or_else(unknown)?.into()))
+}
+
+/// Have a job stop where it is. What is moved stays moved.
+#[utoipa::path(
+    post, path = "/api/v1/jobs/{id}/cancel", tag = "jobs", operation_id = "cancel",
+    params(("id" = String, Path, description = "As it was given when the job was begun")),
+    responses(
+        (status = 200, description = "How it stood", body = JobView),
+        (status = "default", description = "Why not", body = ProblemDetails,
+         content_type = "application/problem+json"),
+    ),
+)]
+pub(crate) async fn cancel(
+    State(app): State<Arc<App>>,
+    who: Who,
+    Path(id): Path<String>,
+    query: Query,
+) -> Result<Json<JobView>, Problem> {
+    query.end()?;
+    let id = parse(&id)?;
+    let job = app.control.cancel_job(id).map_err(failed)?;
+    let job = job.ok_or_else(unknown)?;
+    Act::new(&who, "cancel", format_args!("job {id}")).ended(job.state.as_str());
+    Ok(Json(job.into()))
+}
+
+/// Begins one.
+pub(crate) fn begin(
+    app: &App,
+    who: Who,
+    kind: JobKind,
+    filter: &DeadLetterFilter,
+) -> Result<Response, Problem> {
+    let act = Act::new(&who, kind.as_str(), Written(filter));
+    act.begins();
+    let job = app.control.start_job(kind, filter.clone());
+    let job = job.map_err(|error| {
+        act.ended(&error);
+        failed(error)
+    })?;
+    let id = job.id;
+    act.ended(format_args!("job {id} has begun"));
+    app.jobs().push(Begun { id, kind, who });
+    let location = HeaderValue::from_str(&format!("/api/v1/jobs/{id}"));
+    let mut response = (StatusCode::ACCEPTED, Json(JobView::from(job))).into_response();
+    if let Ok(location) = location {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+    Ok(response)
+}
+
+/// Writes the end of those that have ended into the audit log.
+pub(crate) fn look(app: &App) {
+    app.jobs().retain(|begun| {
+        let act = |outcome: &str| {
+            let job = format_args!("{} by job {}", begun.kind.as_str(), begun.id);
+            Act::new(&begun.who, begun.kind.as_str(), job).ended(outcome);
+        };
+        match app.control.job(begun.id) {
+            Ok(Some(job)) if job.state == JobState::Running => return true,
+            Ok(Some(job)) => act(&summary(&job)),
+            // A bridge that stops has its jobs stop where they are.
+            Ok(None) | Err(_) => act("the bridge stops, and so does the job"),
+        }
+        false
+    });
+}
+
+fn summary(job: &Job) -> String {
+    if let JobState::Failed(why) = &job.state {
+        error!(event = "job_failed", job = %job.id, error = %why, "begin it again for the rest");
+    }
+    let failed: u64 = job.failed.values().sum();
+    let state = job.state.as_str();
+    format!("{state}: {} of {}, {failed} not", job.done, job.matched)
+}
+
+fn parse(id: &str) -> Result<JobId, Problem> {
+    id.parse().map_err(|_| unknown())
+}
+
+fn unknown() -> Problem {
+    Problem::not_found(
+        "there is no such job; a bridge that was started anew has forgotten its jobs",
+    )
+}
+
+impl From<Job> for JobView {
+    fn from(job: Job) -> Self {
+        let failed = job.failed.into_iter();
+        Self {
+            id: job.id.to_string(),
+            kind: job.kind.as_str(),
+            about: Written(&job.filter).to_string(),
+            state: job.state.as_str(),
+            among: job.among,
+            looked_at: job.looked_at,
+            matched: job.matched,
+            done: job.done,
+            failed: failed
+                .map(|(outcome, count)| (outcome.to_owned(), count))
+                .collect(),
+            started: job.started.to_string(),
+            ended: job.ended.map(|ended| ended.to_string()),
+        }
+    }
+}
