@@ -26,6 +26,7 @@ pub(crate) fn run(keep_going: bool) -> Result<()> {
     // `--workspace` runs the examples in the documentation as well.
     // A snapshot that differs is a failure here, and leaves no file behind.
     report.run(Step::cargo("tests", "test --workspace --locked").env("INSTA_UPDATE", "no"))?;
+    report.run(Step::cargo("admin API", "xtask schemathesis"))?;
     report.run(
         Step::cargo("documentation", "doc --workspace --no-deps --locked")
             .env("RUSTDOCFLAGS", "-D warnings"),

@@ -4,6 +4,7 @@ mod bench;
 mod ci;
 mod crossing;
 mod exclusive;
+mod schemathesis;
 mod setup;
 mod soak;
 mod spec;
@@ -42,6 +43,8 @@ enum Chore {
     Exclusive(exclusive::ExclusiveArgs),
     /// Let everything go wrong at once, for long, and see that the ledger balances
     Soak(soak::SoakArgs),
+    /// Hold the admin API of a running bridge to spec/openapi.yaml
+    Schemathesis,
     /// Write spec/openapi.yaml anew, after a change of the admin API
     Spec,
     /// Install what the tests need: mosquitto, PostgreSQL and Chromium, and where they can be
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Chore::Exclusive(args) => exclusive::run(&args),
         Chore::Soak(args) => soak::run(&args),
         Chore::Spec => spec::run(),
+        Chore::Schemathesis => schemathesis::run(),
         Chore::Setup => setup::run(),
     };
     match done {

@@ -6,6 +6,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use bridge_testkit::{find_program, postgres_folder};
 
+use crate::schemathesis;
 use crate::step::shown;
 
 /// Brokers that some tests meet where they are installed, by the names of program and package.
@@ -66,7 +67,7 @@ pub(crate) fn run() -> Result<()> {
             println!("{broker} is installed");
         }
     }
-    Ok(())
+    schemathesis::install()
 }
 
 fn require(needed: &Needed) -> Result<()> {
@@ -94,7 +95,8 @@ fn require(needed: &Needed) -> Result<()> {
     Ok(())
 }
 
-fn install(package: &str) -> Result<()> {
+/// Installs a package of Debian.
+pub(crate) fn install(package: &str) -> Result<()> {
     let Some(apt) = find_program("apt-get") else {
         bail!("there is no apt-get on this machine");
     };

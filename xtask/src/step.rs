@@ -41,8 +41,7 @@ impl Step {
 
     /// Runs the cargo that runs us.
     pub(crate) fn cargo(name: &'static str, arguments: &str) -> Self {
-        let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-        Self::new(name, &cargo, arguments)
+        Self::new(name, &cargo(), arguments)
     }
 
     /// With a variable in the environment.
@@ -150,8 +149,13 @@ pub(crate) fn shown(command: &Command) -> String {
     words.join(" ")
 }
 
+/// The cargo that runs us.
+pub(crate) fn cargo() -> String {
+    std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
+}
+
 /// The root of the workspace.
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     let mut root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     root.pop();
     root
