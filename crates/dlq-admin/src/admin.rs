@@ -19,6 +19,7 @@ use crate::auth::{Auth, TokenOrigin};
 use crate::files::{FileError, Look};
 use crate::guard;
 use crate::listener::{Certificates, Limits, TlsFiles, serve};
+use crate::page;
 use crate::rates::Rates;
 
 /// How often counters and renewed files are looked at.
@@ -183,7 +184,7 @@ impl Admin {
             rates: Mutex::new(Rates::default()),
             jobs: Mutex::default(),
         });
-        let routes: Router = guard::around(api::routes(), &app);
+        let routes: Router = guard::around(api::routes().merge(page::routes()), &app);
         let watching = watch(app.clone(), self.certificates.clone());
         let serving = serve(
             self.listener,

@@ -7,6 +7,7 @@
 //! ```text
 //!   TcpListener ─► listener   so many connections, each with deadlines, over TLS or not
 //!                     └─► guard   headers of safety, who may, stopping, defects
+//!                           ├─► page   files, which ask the API as anybody does
 //!                           └─► api    one module for each kind of thing, one function for each call
 //!                                 └─► audit   what was changed or shown, to whom
 //! ```
@@ -22,6 +23,7 @@ mod files;
 mod guard;
 mod listener;
 mod openapi;
+mod page;
 mod problem;
 mod rates;
 mod request;

@@ -131,13 +131,17 @@ impl Browser {
         self.driver.post("/actions", actions).await;
     }
 
-    /// Shows pages in those colours and in a window of that size.
+    /// Shows pages in those colours and in a window of that size, to somebody who prefers reduced
+    /// motion: what is looked at is not half way.
     pub async fn look(&self, scheme: Scheme, width: u32, height: u32) {
         let value = match scheme {
             Scheme::Light => "light",
             Scheme::Dark => "dark",
         };
-        let media = json!({ "features": [{ "name": "prefers-color-scheme", "value": value }] });
+        let media = json!({ "features": [
+            { "name": "prefers-color-scheme", "value": value },
+            { "name": "prefers-reduced-motion", "value": "reduce" },
+        ] });
         self.devtools("Emulation.setEmulatedMedia", media).await;
         let size =
             json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });

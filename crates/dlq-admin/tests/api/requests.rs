@@ -12,7 +12,7 @@ async fn i25_what_is_wrong_with_a_request_is_said() {
     let fixture = Fixture::start().await;
     let nothing = fixture.ask("GET", "/api/v1/nothing").await;
     problem(&nothing, 404, "not-found");
-    problem(&fixture.ask("GET", "/").await, 404, "not-found");
+    problem(&fixture.ask("GET", "/nothing").await, 404, "not-found");
     let method = fixture.ask("PUT", "/api/v1/bridge").await;
     problem(&method, 405, "method-not-allowed");
     assert_eq!(method.header("allow"), Some("GET,HEAD"));
@@ -56,15 +56,50 @@ async fn every_answer_has_the_headers_of_safety() {
         for (name, value) in [
             ("x-content-type-options", "nosniff"),
             ("x-frame-options", "DENY"),
-            ("cache-control", "no-store"),
             ("referrer-policy", "no-referrer"),
         ] {
             assert_eq!(response.header(name), Some(value), "{response:?}");
         }
+        let kept = response.header("cache-control").unwrap();
+        let is_page = response.header("etag").is_some();
+        assert_eq!(kept, if is_page { "no-cache" } else { "no-store" });
         let policy = response.header("content-security-policy").unwrap();
         assert!(policy.starts_with("default-src 'none'"), "{policy}");
         assert!(!policy.contains("unsafe"), "{policy}");
     }
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn the_page_is_open_to_all_and_what_it_shows_is_not() {
+    let fixture = Fixture::start().await;
+    let page = fixture.anonymous("GET", "/").await;
+    assert_eq!(page.status, 200);
+    assert_eq!(
+        page.header("content-type"),
+        Some("text/html; charset=utf-8")
+    );
+    let scripts = page.body.split("src=\"").skip(1);
+    for address in scripts.map(|rest| rest.split('"').next().unwrap()) {
+        assert_eq!(
+            fixture.anonymous("GET", address).await.status,
+            200,
+            "{address}"
+        );
+    }
+    for nowhere in [
+        "/page/",
+        "/page/nothing.js",
+        "/page/../Cargo.toml",
+        "/page/%2e%2e/Cargo.toml",
+    ] {
+        assert_eq!(
+            fixture.anonymous("GET", nowhere).await.status,
+            404,
+            "{nowhere}"
+        );
+    }
+    assert_eq!(fixture.anonymous("POST", "/").await.status, 405);
     fixture.stop().await;
 }
 

@@ -1,0 +1,1 @@
+//! Pictures of the views, for the book.
