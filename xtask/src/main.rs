@@ -5,6 +5,7 @@ mod ci;
 mod crossing;
 mod exclusive;
 mod schemathesis;
+mod screenshots;
 mod setup;
 mod soak;
 mod spec;
@@ -45,6 +46,8 @@ enum Chore {
     Soak(soak::SoakArgs),
     /// Hold the admin API of a running bridge to spec/openapi.yaml
     Schemathesis,
+    /// Take the pictures of the operator's page that are in the book anew
+    Screenshots,
     /// Write spec/openapi.yaml anew, after a change of the admin API
     Spec,
     /// Install what the tests need: mosquitto, PostgreSQL and Chromium, and where they can be
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Chore::Crash(args) => crossing::crash(&args),
         Chore::Exclusive(args) => exclusive::run(&args),
         Chore::Soak(args) => soak::run(&args),
+        Chore::Screenshots => screenshots::run(),
         Chore::Spec => spec::run(),
         Chore::Schemathesis => schemathesis::run(),
         Chore::Setup => setup::run(),

@@ -2,7 +2,7 @@
 
 import { get, post, remove, whenEnded } from './api.js';
 import { announce, field, h, pill, say } from './dom.js';
-import { duration, number } from './format.js';
+import { duration, number, setClock } from './format.js';
 import { inject } from './inject.js';
 import { jobs } from './jobs.js';
 import { letter } from './letter.js';
@@ -66,6 +66,7 @@ async function refresh() {
     const view = shown;
     try {
       const bridge = await get('/api/v1/bridge');
+      setClock(bridge.now);
       await view.refresh?.(bridge);
       if (!loggedIn) return;
       lastAnswer = Date.now();

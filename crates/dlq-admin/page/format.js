@@ -41,9 +41,15 @@ export function local(text) {
   return `${at.getDate()} ${month}${year} ${pad(at.getHours())}:${pad(at.getMinutes())}:${pad(at.getSeconds())}`;
 }
 
-/** How long ago that was. */
+/** How far the clock of the bridge is from the one here. */
+let skew = 0;
+export function setClock(now) {
+  skew = new Date(now).getTime() - Date.now();
+}
+
+/** How long ago that was, by the clock of the bridge. */
 export function ago(text) {
-  const seconds = Math.max(0, (Date.now() - new Date(text).getTime()) / 1000);
+  const seconds = Math.max(0, (Date.now() + skew - new Date(text).getTime()) / 1000);
   return seconds < 1 ? 'just now' : `${duration(seconds)} ago`;
 }
 

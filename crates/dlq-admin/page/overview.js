@@ -96,7 +96,7 @@ function needs(list, routes, bindings, sessions) {
   for (const session of sessions) {
     if (session.source?.state !== 'down' && session.destination?.state !== 'down') continue;
     down.add(session.name);
-    const behind = bindings.filter((binding) => binding.session === session.name && session.destination?.state === 'down');
+    const behind = bindings.filter((binding) => binding.session === session.name && session.destination?.state === 'down' && binding.queue.entries > 0);
     const what = behind.map((binding) => `${nameOf(binding)} has ${waiting(binding)}`).join(', ');
     bad.push({ key: `s ${session.name}`, name: `Session ${session.name}`, text: `is not connected to ${session.brokers.map(visible).join(', ')}${what && `; ${what}`}.` });
   }
@@ -204,7 +204,7 @@ function makeSession(session) {
     h('th', { scope: 'row' }, h('span', { class: 'strong' }, session.name)),
     cell('Broker', '', session.brokers.map((url) => h('code', { class: 'block' }, visible(url)))),
     cell('Reads as', ''), cell('Writes as', ''),
-    cell('Mode', 'muted', `${session.mode} · ${session.protocol}`));
+    cell('Mode', 'muted', `${session.mode} · MQTT ${session.protocol}`));
 }
 
 function showSession(row, session) {

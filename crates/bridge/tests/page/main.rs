@@ -13,6 +13,7 @@ mod accessible;
 mod desk;
 mod keyboard;
 mod night_call;
+mod operate;
 mod screenshots;
 mod stage;
 mod strangers;
