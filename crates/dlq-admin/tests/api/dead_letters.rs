@@ -232,7 +232,7 @@ async fn what_is_meant_has_to_be_clear() {
             let path = format!("/api/v1/dead-letters/{call}");
             let response = fixture.post(&path, body).await;
             let said = problem(&response, 422, "invalid");
-            assert_eq!(said["field"], field, "{call} {:.80}", body);
+            assert_eq!(said["field"], field, "{call} {body:.80}");
         }
     }
     let unknown = fixture
