@@ -79,7 +79,7 @@ async fn very_many_become_a_job_that_tells_how_far_it_is() {
     let newest = browser.run(&format!("return {first}"), json!([])).await;
     desk.click("button", "Older →").await;
     browser.sees("page 2").await;
-    assert_eq!(browser.is(&format!("{first} === {newest}")).await, false);
+    assert!(!browser.is(&format!("{first} === {newest}")).await);
     desk.click("button", "← Newer").await;
     browser.sees("page 1").await;
     assert!(browser.is(&format!("{first} === {newest}")).await);

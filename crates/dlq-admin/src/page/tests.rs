@@ -6,7 +6,9 @@ use axum::http::{HeaderMap, StatusCode, header};
 use super::{ASSETS, Asset, answer, tag};
 
 fn scripts() -> impl Iterator<Item = &'static Asset> {
-    ASSETS.iter().filter(|asset| asset.path.ends_with(".js"))
+    ASSETS
+        .iter()
+        .filter(|asset| asset.media.starts_with("text/javascript"))
 }
 
 #[test]
