@@ -10,13 +10,18 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 use serde_json::{Value, json};
 
+use crate::bindings::{self, BindingsCommand};
 use crate::config::{Config, Machine, Paint, Report, json_schema};
+use crate::dead_letters::{self, DeadLettersCommand};
 use crate::explain::Explanation;
 use crate::health::{self, HealthArgs};
 use crate::identities;
+use crate::inject::{self, InjectArgs};
+use crate::jobs::{self, JobsCommand};
 use crate::logging::{self, LogFilter, LogFormat};
-use crate::offline::{self, DeadLettersCommand, JournalCommand, QueueCommand};
+use crate::offline::{self, JournalCommand, QueueCommand};
 use crate::run;
+use crate::running::EXIT_HELP;
 
 /// Nothing takes the topic that was asked about.
 const EXIT_NOTHING: u8 = 2;
@@ -71,9 +76,19 @@ enum Command {
     /// Say what waits in a data folder, whether or not a bridge runs in it
     #[command(subcommand)]
     Queue(QueueCommand),
-    /// Look at the dead letters in a data folder, whether or not a bridge runs in it
+    /// Look at dead letters, of a bridge that runs or in a data folder; redrive, delete, export or
+    /// import them
     #[command(subcommand)]
-    DeadLetters(DeadLettersCommand),
+    DeadLetters(Box<DeadLettersCommand>),
+    /// See how far the redrives and deletes of many dead letters are, and stop them
+    #[command(subcommand)]
+    Jobs(JobsCommand),
+    /// See what waits at the bindings of a bridge that runs; pause and resume them
+    #[command(subcommand)]
+    Bindings(BindingsCommand),
+    /// Give a route of a bridge that runs a test message
+    #[command(after_help = EXIT_HELP)]
+    Inject(InjectArgs),
     /// Print the JSON Schema of the configuration file, for editors
     Schema,
     /// Print a completion script for a shell
@@ -145,7 +160,10 @@ pub(crate) fn main() -> ExitCode {
         Command::Health(args) => health::run(&args),
         Command::Journal(command) => offline::journal(command),
         Command::Queue(command) => offline::queue(command),
-        Command::DeadLetters(command) => offline::dead_letters(command),
+        Command::DeadLetters(command) => dead_letters::run(*command),
+        Command::Jobs(command) => jobs::run(&command),
+        Command::Bindings(command) => bindings::run(&command),
+        Command::Inject(args) => inject::run(&args),
         Command::Schema => print(&pretty(&json_schema())),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -32,7 +32,7 @@ use std::time::Duration;
 use bridge_core::Name;
 use bridge_dlq_admin::AdminOptions;
 use bridge_runtime::RouteSpec;
-use bridge_transport::SessionConfig;
+use bridge_transport::{Secret, SessionConfig};
 
 pub(crate) use env::Host;
 pub(crate) use identity::{Identity, Mode, Suffix};
@@ -77,6 +77,43 @@ pub(crate) struct JournalOptions {
 /// Where the monitor of the file at `path` listens, whatever else is wrong with the file: a bridge
 /// that runs goes on with the configuration that it has read.
 pub(crate) fn monitor(path: &Path, host: &dyn Host) -> Result<Option<SocketAddr>, ConfigErrors> {
+    a_part(path, |root, source, _| {
+        check::monitor_alone(root, source, host)
+    })
+}
+
+/// How the admin API of the file at `path` is reached, whatever else is wrong with the file.
+pub(crate) fn admin(path: &Path, host: &dyn Host) -> Result<Option<AdminAccess>, ConfigErrors> {
+    a_part(path, |root, source, folder| {
+        check::admin_alone(root, source, folder, host)
+    })
+}
+
+/// How who is on this machine reaches the admin API.
+#[derive(Debug)]
+pub(crate) struct AdminAccess {
+    /// Where it listens.
+    pub(crate) listen: SocketAddr,
+    /// Whether it speaks TLS.
+    pub(crate) encrypted: bool,
+    /// What opens it.
+    pub(crate) token: AdminSecret,
+}
+
+/// The token of the admin API, or where it is.
+#[derive(Debug)]
+pub(crate) enum AdminSecret {
+    /// The file itself says it.
+    Text(Secret),
+    /// This file holds it.
+    File(PathBuf),
+}
+
+/// Takes one part out of the file at `path`, with the folder that it is in.
+fn a_part<T>(
+    path: &Path,
+    take: impl FnOnce(&yaml::Node, &source::Source, &Path) -> Result<T, Vec<Diagnostic>>,
+) -> Result<T, ConfigErrors> {
     let mut source = source::Source::read(path).map_err(|unusable| {
         let source::Unusable {
             source,
@@ -90,7 +127,8 @@ pub(crate) fn monitor(path: &Path, host: &dyn Host) -> Result<Option<SocketAddr>
             for range in secrets::ranges(&root) {
                 source.hide(range);
             }
-            check::monitor_alone(&root, &source, host)
+            let folder = path.parent().unwrap_or(Path::new(""));
+            take(&root, &source, folder)
                 .map_err(|problems| ConfigErrors(Report::new(source, problems)))
         }
         Err((span, problem)) => {

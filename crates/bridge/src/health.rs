@@ -3,7 +3,7 @@
 
 mod exchange;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -14,6 +14,7 @@ use clap::{Args, ValueEnum};
 use self::exchange::Answer;
 use crate::cli;
 use crate::config::{self, Machine};
+use crate::place::Place;
 
 /// What is asked, and where.
 #[derive(Debug, Args)]
@@ -60,9 +61,9 @@ impl Level {
 /// Exit status 0 when the bridge is ready at that level; else 1, and says why.
 pub(crate) fn run(args: &HealthArgs) -> anyhow::Result<ExitCode> {
     let monitor = match &args.url {
-        Some(url) => Monitor::of_url(url)?,
+        Some(url) => of_url(url)?,
         None => match config::monitor(&args.config, &Machine) {
-            Ok(listen) => Monitor::of_config(args, listen)?,
+            Ok(listen) => of_config(args, listen)?,
             Err(errors) => {
                 cli::eprint(&errors.0.render(cli::paint_stderr()))?;
                 return Ok(ExitCode::FAILURE);
@@ -70,9 +71,12 @@ pub(crate) fn run(args: &HealthArgs) -> anyhow::Result<ExitCode> {
         },
     };
     let path = format!("/readyz?level={}", args.level.as_str());
-    let Answer { status, body } =
-        exchange::get(&monitor.addresses, &monitor.host, &path, args.timeout)
-            .with_context(|| format!("no answer from the bridge at {}", monitor.host))?;
+    let host = monitor.authority();
+    let addresses = monitor
+        .addresses()
+        .with_context(|| format!("cannot find the host of {monitor}"))?;
+    let Answer { status, body } = exchange::get(&addresses, &host, &path, args.timeout)
+        .with_context(|| format!("no answer from the bridge at {host}"))?;
     if status == 200 {
         return cli::print(&format!("{body}\n"));
     }
@@ -80,72 +84,26 @@ pub(crate) fn run(args: &HealthArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
-/// Where the monitor listens.
-#[derive(Debug, PartialEq, Eq)]
-struct Monitor {
-    /// As it stands in a URL, with its port.
-    host: String,
-    /// To be tried in this order.
-    addresses: Vec<SocketAddr>,
+fn of_config(args: &HealthArgs, listen: Option<SocketAddr>) -> anyhow::Result<Place> {
+    let file = args.config.display();
+    let Some(listen) = listen else {
+        bail!("{file} has no `monitor`, so that nothing answers: add it, or use --url");
+    };
+    if listen.port() == 0 {
+        bail!("{file} leaves the port of the monitor to the operating system: use --url");
+    }
+    Ok(Place::of_listener(listen, false))
 }
 
-impl Monitor {
-    fn of_config(args: &HealthArgs, listen: Option<SocketAddr>) -> anyhow::Result<Self> {
-        let file = args.config.display();
-        let Some(listen) = listen else {
-            bail!("{file} has no `monitor`, so that nothing answers: add it, or use --url");
-        };
-        if listen.port() == 0 {
-            bail!("{file} leaves the port of the monitor to the operating system: use --url");
-        }
-        let addresses = reachable(listen);
-        let host = addresses.first().map(ToString::to_string);
-        Ok(Self {
-            host: host.unwrap_or_default(),
-            addresses,
-        })
-    }
-
-    /// `http://host:port`, with port 80 where it is left out.
-    fn of_url(url: &str) -> anyhow::Result<Self> {
-        let wrong =
-            || anyhow!("{url:?} is not the URL of a monitor: write it as in http://127.0.0.1:9090");
-        let host = url.strip_prefix("http://").ok_or_else(wrong)?;
-        let host = host.strip_suffix('/').unwrap_or(host);
-        let usable = |c: char| c.is_ascii_graphic() && !"/?#@\\".contains(c);
-        if host.is_empty() || !host.chars().all(usable) {
-            return Err(wrong());
-        }
-        // The last colon, unless it is one of an IPv6 address in brackets.
-        let with_port = match host.rsplit_once(':') {
-            Some((_, port)) if !port.contains(']') => host.to_owned(),
-            _ => format!("{host}:80"),
-        };
-        let addresses = with_port
-            .to_socket_addrs()
-            .with_context(|| format!("cannot find the host of {url}"))?;
-        Ok(Self {
-            host: with_port.clone(),
-            addresses: addresses.collect(),
-        })
-    }
+/// The monitor speaks HTTP without TLS.
+fn of_url(url: &str) -> anyhow::Result<Place> {
+    let place = Place::of_url(url).filter(|place| !place.encrypted);
+    place.ok_or_else(|| {
+        anyhow!("{url:?} is not the URL of a monitor: write it as in http://127.0.0.1:9090")
+    })
 }
 
-/// What reaches a listener of this machine: one that listens everywhere listens on the loopback
-/// too. `[::]` takes IPv4 as well where IPv6 is switched off but for the name.
-fn reachable(listen: SocketAddr) -> Vec<SocketAddr> {
-    let at = |ip: IpAddr| SocketAddr::new(ip, listen.port());
-    match listen.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => vec![at(Ipv4Addr::LOCALHOST.into())],
-        IpAddr::V6(ip) if ip.is_unspecified() => vec![
-            at(Ipv6Addr::LOCALHOST.into()),
-            at(Ipv4Addr::LOCALHOST.into()),
-        ],
-        _ => vec![listen],
-    }
-}
-
-fn patience(text: &str) -> Result<Duration, String> {
+pub(crate) fn patience(text: &str) -> Result<Duration, String> {
     match config::duration(text) {
         Some(duration) if duration >= Duration::from_millis(1) => Ok(duration),
         _ => Err("write it with its unit, as in 500ms or 5s".to_owned()),
@@ -157,37 +115,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wildcard_is_asked_on_the_loopback() {
-        let asked = |listen: &str| -> Vec<String> {
-            let addresses = reachable(listen.parse().unwrap());
-            addresses.iter().map(ToString::to_string).collect()
-        };
-        assert_eq!(asked("0.0.0.0:9090"), ["127.0.0.1:9090"]);
-        assert_eq!(asked("[::]:9090"), ["[::1]:9090", "127.0.0.1:9090"]);
-        assert_eq!(asked("127.0.0.2:9090"), ["127.0.0.2:9090"]);
-        assert_eq!(asked("[::1]:9090"), ["[::1]:9090"]);
-    }
-
-    #[test]
-    fn a_url_names_a_host_and_nothing_else() {
-        let host = |url: &str| Monitor::of_url(url).unwrap().host;
-        assert_eq!(host("http://127.0.0.1:9090"), "127.0.0.1:9090");
-        assert_eq!(host("http://[::1]:9090/"), "[::1]:9090");
-        assert_eq!(host("http://[::1]"), "[::1]:80");
-        assert_eq!(host("http://127.0.0.1"), "127.0.0.1:80");
-        for wrong in [
-            "127.0.0.1:9090",
-            "https://127.0.0.1:9090",
-            "http://",
-            "http:///",
-            "http://127.0.0.1:9090/readyz",
-            "http://user@127.0.0.1",
-            "http://127.0.0.1:9090\r\nx: y",
-            "http://127.0.0.1:http",
-            "http://::1:9090x",
-        ] {
-            assert!(Monitor::of_url(wrong).is_err(), "{wrong:?}");
-        }
+    fn a_monitor_is_not_encrypted() {
+        assert!(of_url("http://127.0.0.1:9090").is_ok());
+        assert!(of_url("https://127.0.0.1:9090").is_err());
     }
 
     #[test]

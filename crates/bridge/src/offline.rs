@@ -4,7 +4,6 @@
 mod dead_letters;
 mod journal;
 mod queue;
-mod show;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -13,8 +12,9 @@ use bridge_queue::{Holder, OpenError, Snapshot};
 use clap::Args;
 
 use crate::cli;
+use crate::show;
 
-pub(crate) use dead_letters::{DeadLettersCommand, run as dead_letters};
+pub(crate) use dead_letters::{export, list, show};
 pub(crate) use journal::{JournalCommand, run as journal};
 pub(crate) use queue::{QueueCommand, run as queue};
 

@@ -29,7 +29,7 @@ use super::reader::{Found, Map, Reader, Text};
 use super::report::Diagnostic;
 use super::source::Source;
 use super::yaml::Node;
-use super::{Config, Host, JournalOptions};
+use super::{AdminAccess, Config, Host, JournalOptions};
 
 /// The configuration that `root` describes, when nothing is wrong with it, and every problem.
 ///
@@ -158,16 +158,39 @@ pub(super) fn monitor_alone(
     source: &Source,
     host: &dyn Host,
 ) -> Result<Option<SocketAddr>, Vec<Diagnostic>> {
+    alone(root, source, host, &fields::MONITOR, monitor)
+}
+
+/// How the admin API is reached, and nothing else of the file; what is wrong with that, if anything.
+pub(super) fn admin_alone(
+    root: &Node,
+    source: &Source,
+    folder: &Path,
+    host: &dyn Host,
+) -> Result<Option<AdminAccess>, Vec<Diagnostic>> {
+    alone(root, source, host, &fields::ADMIN, |reader, root| {
+        let section = reader.section(root, &fields::ADMIN)?;
+        admin::access(reader, &section, folder)
+    })
+}
+
+fn alone<T>(
+    root: &Node,
+    source: &Source,
+    host: &dyn Host,
+    field: &fields::Field,
+    take: impl FnOnce(&mut Reader<'_>, &Map<'_>) -> Option<T>,
+) -> Result<Option<T>, Vec<Diagnostic>> {
     let mut reader = Reader::new(source, host);
-    let address = reader
+    let taken = reader
         .root(root, &fields::ROOT)
-        .and_then(|root| monitor(&mut reader, &root));
+        .and_then(|root| take(&mut reader, &root));
     let mut problems = reader.into_problems();
-    problems.retain(|problem| problem.path.starts_with(fields::MONITOR.name));
-    if address.is_none() && !problems.is_empty() {
+    problems.retain(|problem| problem.path.starts_with(field.name));
+    if taken.is_none() && !problems.is_empty() {
         Err(problems)
     } else {
-        Ok(address)
+        Ok(taken)
     }
 }
 

@@ -8,10 +8,10 @@ use bridge_queue::{Damage, Inspection, Snapshot, Unreadable, Verification, ViewI
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use super::show::{self, Column};
 use super::{EXIT_BAD, Where, holder_json, holder_line, looking_into};
 use crate::cli;
 use crate::config::Paint;
+use crate::show::{self, Column};
 
 /// What is said of exit statuses.
 pub(super) const EXIT_HELP: &str =

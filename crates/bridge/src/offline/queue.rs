@@ -7,9 +7,9 @@ use bridge_queue::{BindingInfo, Snapshot, ViewInfo};
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use super::show::{self, Column};
 use super::{Where, damage_line, holder_json, holder_line, looking_into};
 use crate::cli;
+use crate::show::{self, Column};
 
 /// What `bridge queue` takes.
 #[derive(Debug, Subcommand)]

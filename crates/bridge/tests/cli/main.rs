@@ -4,6 +4,7 @@
     reason = "helpers of tests; what fails here fails the test"
 )]
 
+mod admin;
 mod offline;
 
 use std::fmt::Write as _;

@@ -9,6 +9,7 @@
 )]
 
 mod admin;
+mod admin_cli;
 mod bounds;
 mod collision;
 mod compose;

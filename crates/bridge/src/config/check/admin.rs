@@ -4,11 +4,12 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use bridge_dlq_admin::{AdminOptions, TlsFiles, Token, TokenOrigin};
+use bridge_transport::Secret;
 
 use super::{address, credentials, tls};
-use crate::config::fields;
 use crate::config::problem::Problem;
 use crate::config::reader::{Map, Reader, Reported};
+use crate::config::{AdminAccess, AdminSecret, fields};
 
 /// The section `admin`; `None` when something about it is wrong.
 pub(super) fn check(reader: &mut Reader<'_>, map: &Map<'_>, folder: &Path) -> Option<AdminOptions> {
@@ -25,6 +26,27 @@ pub(super) fn check(reader: &mut Reader<'_>, map: &Map<'_>, folder: &Path) -> Op
         listen: listen?,
         token: token?,
         tls: tls.ok()?,
+    })
+}
+
+/// How it is reached by who has this file. Only who asks reads the file of the token.
+pub(super) fn access(reader: &mut Reader<'_>, map: &Map<'_>, folder: &Path) -> Option<AdminAccess> {
+    let listen = reader.text(map, &fields::ADMIN_LISTEN);
+    let listen = listen.and_then(|listen| address(reader, &listen));
+    let text = reader.text(map, &fields::TOKEN);
+    let file = reader.text(map, &fields::TOKEN_FILE);
+    let token = match (text, file) {
+        (_, Some(file)) => AdminSecret::File(folder.join(&file.value.value)),
+        (Some(text), None) => AdminSecret::Text(Secret::new(text.value.value)),
+        (None, None) => {
+            reader.report(&map.at.clone(), Problem::NoToken);
+            return None;
+        }
+    };
+    Some(AdminAccess {
+        listen: listen?,
+        encrypted: map.has(&fields::ADMIN_TLS),
+        token,
     })
 }
 

@@ -9,12 +9,12 @@ use serde_json::Value;
 /// A text on one line in which nothing acts on a terminal: control characters, and those that
 /// change the direction of a text or cannot be seen, are written as escapes, and so is the
 /// backslash.
-pub(super) fn text(text: &str) -> String {
+pub(crate) fn text(text: &str) -> String {
     escaped(text, |c| c == '\\' || acts(c))
 }
 
 /// Like [`text`], with its lines and tabs kept, for where each line is indented.
-pub(super) fn lines(text: &str) -> String {
+pub(crate) fn lines(text: &str) -> String {
     escaped(text, |c| {
         c == '\\' || (acts(c) && !matches!(c, '\n' | '\t'))
     })
@@ -50,10 +50,19 @@ fn acts(c: char) -> bool {
 }
 
 /// JSON for a terminal or a script: what acts on a terminal is escaped here too.
-pub(super) fn json(value: &Value) -> String {
-    let plain = format!("{value:#}\n");
-    let mut out = String::with_capacity(plain.len());
-    for c in plain.chars() {
+pub(crate) fn json(value: &Value) -> String {
+    harmless(&format!("{value:#}\n"))
+}
+
+/// The same on one line.
+pub(crate) fn json_line(value: &Value) -> String {
+    harmless(&format!("{value}\n"))
+}
+
+/// JSON, already written, in which nothing acts on a terminal.
+pub(crate) fn harmless(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
         // Line ends are ours: within a string they are escaped already.
         if acts(c) && c != '\n' {
             for unit in c.encode_utf16(&mut [0; 2]) {
@@ -68,7 +77,7 @@ pub(super) fn json(value: &Value) -> String {
 }
 
 /// Bytes as a table: offset, sixteen bytes, and what of them is text.
-pub(super) fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     let mut out = String::new();
     for (row, chunk) in bytes.chunks(16).enumerate() {
         let digits: Vec<String> = chunk.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -86,13 +95,20 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 }
 
 /// A number of things.
-pub(super) fn count(number: u64, thing: &str) -> String {
+pub(crate) fn count(number: u64, thing: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {thing}{plural}")
 }
 
+/// What came how often: `delivered 2, refused 1`.
+pub(crate) fn counts<'a>(counted: impl IntoIterator<Item = (&'a str, u64)>) -> String {
+    let counted = counted.into_iter();
+    let parts = counted.map(|(what, count)| format!("{} {count}", text(what)));
+    parts.collect::<Vec<_>>().join(", ")
+}
+
 /// A size for people, to a tenth.
-pub(super) fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     if bytes < 1024 {
         return format!("{bytes} B");
@@ -110,7 +126,7 @@ pub(super) fn size(bytes: u64) -> String {
 }
 
 /// An age for people: its two largest units.
-pub(super) fn age(age: Duration) -> String {
+pub(crate) fn age(age: Duration) -> String {
     let seconds = age.as_secs();
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
     match (days, hours, minutes) {
@@ -122,41 +138,66 @@ pub(super) fn age(age: Duration) -> String {
 }
 
 /// An instant, or a dash.
-pub(super) fn instant(instant: Option<Timestamp>) -> String {
+pub(crate) fn instant(instant: Option<Timestamp>) -> String {
     instant.map_or_else(|| "-".to_owned(), |instant| instant.to_string())
 }
 
 /// How a column stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Column {
+pub(crate) enum Column {
     Left(&'static str),
     Right(&'static str),
 }
 
 /// A table, each row indented by two spaces; the last column is not padded.
-pub(super) fn table(columns: &[Column], rows: &[Vec<String>]) -> String {
-    let heads: Vec<String> = columns
-        .iter()
-        .map(|(Column::Left(head) | Column::Right(head))| (*head).to_owned())
-        .collect();
-    let mut widths = vec![0; columns.len()];
-    for row in rows.iter().chain([&heads]) {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = cell.chars().count().max(*width);
+pub(crate) fn table(columns: &[Column], rows: &[Vec<String>]) -> String {
+    Table::new(columns).rows(rows)
+}
+
+/// A table that comes in pieces: the first has the heads, and no column becomes narrower.
+#[derive(Debug)]
+pub(crate) struct Table<'a> {
+    columns: &'a [Column],
+    widths: Vec<usize>,
+    headed: bool,
+}
+
+impl<'a> Table<'a> {
+    /// One with these columns.
+    pub(crate) fn new(columns: &'a [Column]) -> Self {
+        Self {
+            columns,
+            widths: vec![0; columns.len()],
+            headed: false,
         }
     }
-    let mut out = String::new();
-    for row in [&heads].into_iter().chain(rows) {
-        let mut line = String::new();
-        for ((column, width), cell) in columns.iter().zip(&widths).zip(row) {
-            let _ = match column {
-                Column::Left(_) => write!(line, "  {cell:<width$}"),
-                Column::Right(_) => write!(line, "  {cell:>width$}"),
-            };
+
+    /// The next rows.
+    pub(crate) fn rows(&mut self, rows: &[Vec<String>]) -> String {
+        let heads = (!self.headed).then(|| {
+            let columns = self.columns.iter();
+            let heads = columns.map(|(Column::Left(head) | Column::Right(head))| *head);
+            heads.map(str::to_owned).collect::<Vec<_>>()
+        });
+        self.headed = true;
+        for row in rows.iter().chain(&heads) {
+            for (width, cell) in self.widths.iter_mut().zip(row) {
+                *width = cell.chars().count().max(*width);
+            }
         }
-        let _ = writeln!(out, "{}", line.trim_end());
+        let mut out = String::new();
+        for row in heads.iter().chain(rows) {
+            let mut line = String::new();
+            for ((column, width), cell) in self.columns.iter().zip(&self.widths).zip(row) {
+                let _ = match column {
+                    Column::Left(_) => write!(line, "  {cell:<width$}"),
+                    Column::Right(_) => write!(line, "  {cell:>width$}"),
+                };
+            }
+            let _ = writeln!(out, "{}", line.trim_end());
+        }
+        out
     }
-    out
 }
 
 #[cfg(test)]

@@ -1,0 +1,160 @@
+//! Why a bridge could not be asked, or will not answer, and what to do about it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::access::TokenSource;
+use crate::place::Place;
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// No address for the name.
+    #[error("cannot find the host of {place}: {error}")]
+    Host {
+        /// Where.
+        place: Place,
+        /// The system's words.
+        error: io::Error,
+    },
+    /// Nobody takes the connection.
+    #[error("cannot connect to the bridge at {place} ({address}): {error}")]
+    Connect {
+        /// Where.
+        place: Place,
+        /// The address that was meant first.
+        address: SocketAddr,
+        /// The system's words.
+        error: io::Error,
+    },
+    /// The other side does not prove itself.
+    #[error("no TLS with {place}: {error}")]
+    Tls {
+        /// Where.
+        place: Place,
+        /// Why.
+        error: io::Error,
+    },
+    /// Nothing came for too long.
+    #[error("the bridge at {place} was silent for {patience:?}")]
+    Late {
+        /// Where.
+        place: Place,
+        /// How long it was waited.
+        patience: Duration,
+        /// Whether something was to be changed.
+        changing: bool,
+    },
+    /// It ended before its end.
+    #[error("the connection to the bridge at {place} was lost: {why}")]
+    Lost {
+        /// Where.
+        place: Place,
+        /// What was seen.
+        why: String,
+        /// Whether something was to be changed.
+        changing: bool,
+    },
+    /// It answers what no bridge answers.
+    #[error("what answers at {place} is no admin API of a bridge: {why}")]
+    Foreign {
+        /// Where.
+        place: Place,
+        /// What it answers.
+        why: String,
+    },
+    /// The bridge says why.
+    #[error("the bridge at {place} answers {problem}")]
+    Refused {
+        /// Where.
+        place: Place,
+        /// The answer.
+        problem: Box<Problem>,
+        /// What it was asked with.
+        token: TokenSource,
+    },
+}
+
+/// RFC 9457 problem details, as much of them as is shown.
+#[derive(Debug, Default, Deserialize, thiserror::Error)]
+#[error("{status} {title}: {detail}{}{}", in_field(.field.as_ref()), again(*.retry_after))]
+pub(crate) struct Problem {
+    /// The status of the answer.
+    #[serde(default)]
+    pub(crate) status: u16,
+    /// Which kind.
+    #[serde(default)]
+    pub(crate) title: String,
+    /// What is wrong with this very request.
+    #[serde(default)]
+    pub(crate) detail: String,
+    /// What it is about.
+    pub(crate) field: Option<String>,
+    /// When it may be tried again, in seconds.
+    #[serde(skip)]
+    pub(crate) retry_after: Option<u64>,
+}
+
+fn in_field(field: Option<&String>) -> String {
+    field.map_or_else(String::new, |field| format!(" (`{field}`)"))
+}
+
+fn again(seconds: Option<u64>) -> String {
+    seconds.map_or_else(String::new, |seconds| format!("; try again in {seconds}s"))
+}
+
+impl Failure {
+    /// What it was answered, if it was.
+    pub(crate) fn status(&self) -> Option<u16> {
+        match self {
+            Self::Refused { problem, .. } => Some(problem.status),
+            _ => None,
+        }
+    }
+
+    /// What to do about it.
+    pub(crate) fn help(&self) -> Option<String> {
+        match self {
+            Self::Host { .. } => Some("look at the URL".to_owned()),
+            Self::Connect { .. } => Some(
+                "does a bridge run there, and has its configuration a section `admin`? Its log says \
+                 where it listens (event=admin_listening)"
+                    .to_owned(),
+            ),
+            Self::Tls { place, .. } => Some(format!(
+                "a certificate of your own is trusted with --ca-file, and has to name `{}`; a \
+                 listener without `tls` is asked by http://",
+                place.server_name()
+            )),
+            Self::Late { changing: true, .. } | Self::Lost { changing: true, .. } => Some(
+                "what the bridge has begun it brings to its end: look what became of it before you \
+                 ask again"
+                    .to_owned(),
+            ),
+            Self::Late { .. } => {
+                Some("is the machine or its disk overloaded? --timeout waits longer".to_owned())
+            }
+            Self::Lost { place, .. } if !place.encrypted => {
+                Some("did the bridge stop? A listener with `tls` is asked by https://".to_owned())
+            }
+            Self::Lost { .. } => Some("did the bridge stop? Ask again".to_owned()),
+            Self::Foreign { .. } => Some(
+                "the URL is that of `admin`, not of `monitor`, and has nothing behind the port"
+                    .to_owned(),
+            ),
+            Self::Refused { problem, token, .. } => match problem.status {
+                401 => Some(format!(
+                    "it was asked with {token}; is that what `admin` of its configuration says?"
+                )),
+                404 | 405 => Some(
+                    "is the bridge of another version than this command? `bridge --version`"
+                        .to_owned(),
+                ),
+                _ => None,
+            },
+        }
+    }
+}

@@ -1,0 +1,676 @@
+//! What an operator does with a running bridge from the command line.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+
+use bridge_testkit::{
+    Authority, BridgeConfig, BridgeProcess, Installation, Mosquitto, PortLease, Publish, RawClient,
+    wait_for,
+};
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+
+use crate::judged::{Grant, Judged};
+use crate::setup::{BRIDGE, PATIENCE, publish, subscriber};
+
+const TOKEN: &str = "swordfish-0123456789abcdef";
+const DENYING: &str = "topic read #\ntopic write good/#\n";
+const GRANTING: &str = "topic readwrite #\n";
+
+/// A bridge with an admin API, whose destination may refuse.
+struct Site {
+    source: Mosquitto,
+    destination: Mosquitto,
+    installation: Installation,
+    bridge: BridgeProcess,
+    admin: PortLease,
+}
+
+/// What a command came to.
+struct Said {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl Said {
+    fn of(output: &Output) -> Self {
+        Self {
+            code: output.status.code().expect("it ends by itself"),
+            out: String::from_utf8(output.stdout.clone()).expect("text"),
+            err: String::from_utf8(output.stderr.clone()).expect("text"),
+        }
+    }
+
+    fn all(&self) -> String {
+        format!("exit {}\n{}---\n{}", self.code, self.out, self.err)
+    }
+
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|why| panic!("{why}: {}", self.all()))
+    }
+}
+
+impl Site {
+    async fn start(section: impl FnOnce(u16) -> String) -> Self {
+        Self::start_with(section, |config| config).await
+    }
+
+    async fn start_with(
+        section: impl FnOnce(u16) -> String,
+        more: impl FnOnce(BridgeConfig) -> BridgeConfig,
+    ) -> Self {
+        let source = Mosquitto::start().await;
+        let destination = Mosquitto::builder().acl(DENYING).start().await;
+        let admin = PortLease::take();
+        let config = BridgeConfig::between(source.url(), destination.url());
+        let installation = Installation::new(&more(config.top(section(admin.port()))));
+        std::fs::write(
+            installation.config_path().with_file_name("token"),
+            format!("{TOKEN}\n"),
+        )
+        .unwrap();
+        let process = installation.bridge(BRIDGE).ready_path("/readyz?level=full");
+        let bridge = process.start().await;
+        Self {
+            source,
+            destination,
+            installation,
+            bridge,
+            admin,
+        }
+    }
+
+    async fn plain() -> Self {
+        Self::start(|port| format!("admin: {{ listen: \"127.0.0.1:{port}\", token_file: token }}"))
+            .await
+    }
+
+    fn token_file(&self) -> PathBuf {
+        self.installation.config_path().with_file_name("token")
+    }
+
+    fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.admin.port())
+    }
+
+    async fn ask(&self, words: &str) -> Said {
+        ask(&self.admin, &self.installation, words).await
+    }
+
+    /// Sends those topics, which all become dead letters.
+    async fn refused(&self, topics: &[&str]) -> Vec<String> {
+        let messages = topics.iter().map(|topic| Publish::new(*topic, "21.5"));
+        publish(self.source.port(), messages).await;
+        wait_for("all are dead letters", PATIENCE, async || {
+            let listed = self.ask("dead-letters list --json --all").await;
+            let ids = ids(&listed.json());
+            (ids.len() == topics.len()).then_some(ids)
+        })
+        .await
+    }
+}
+
+/// A command that is told URL and token file.
+async fn ask(admin: &PortLease, installation: &Installation, words: &str) -> Said {
+    let url = format!("http://127.0.0.1:{}", admin.port());
+    let token = installation.config_path().with_file_name("token");
+    let place = ["--url", &url, "--token-file", token.to_str().unwrap()];
+    let args: Vec<&str> = words.split(' ').chain(place).collect();
+    run(&args, &[], b"").await
+}
+
+/// The ids of a list, in its order.
+fn ids(listed: &Value) -> Vec<String> {
+    let entries = listed["dead_letters"].as_array().expect("a list");
+    let ids = entries
+        .iter()
+        .map(|entry| entry["id"].as_str().expect("an id"));
+    ids.map(str::to_owned).collect()
+}
+
+/// Runs `bridge` with nothing in its environment but that, and without a terminal.
+async fn run(args: &[&str], environment: &[(&str, &str)], input: &[u8]) -> Said {
+    let mut child = tokio::process::Command::new(BRIDGE)
+        .args(args)
+        .env_clear()
+        .envs(environment.iter().copied())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    // One that does not read goes on without.
+    let _ = stdin.write_all(input).await;
+    drop(stdin);
+    let output = tokio::time::timeout(PATIENCE, child.wait_with_output()).await;
+    Said::of(&output.expect("it ends in time").unwrap())
+}
+
+fn path(folder: &Path, name: &str) -> String {
+    folder.join(name).to_str().unwrap().to_owned()
+}
+
+async fn topics_of(client: &mut RawClient, count: usize) -> Vec<String> {
+    let mut topics = Vec::new();
+    for _ in 0..count {
+        topics.push(client.recv(PATIENCE).await.unwrap().topic);
+    }
+    topics
+}
+
+#[tokio::test]
+async fn the_night_call_from_the_command_line() {
+    let site = Site::plain().await;
+    let mut subscriber = subscriber(site.destination.port()).await;
+    let ids = site.refused(&["bad/1", "bad/2", "worse/\u{202e}x"]).await;
+
+    let listed = site.ask("dead-letters list").await;
+    assert_eq!(listed.code, 0, "{}", listed.all());
+    assert!(listed.out.contains("not_authorized"), "{}", listed.out);
+    assert!(listed.out.contains(r"worse/\u{202e}x"), "{}", listed.out);
+    let one = site.ask("dead-letters list --topic bad/# --limit 1").await;
+    assert!(
+        one.out.ends_with("1 of 2; more with --limit or --all\n"),
+        "{}",
+        one.out
+    );
+    let none = site.ask("dead-letters list --until 1h").await;
+    assert_eq!((none.code, none.out.as_str()), (0, "no dead letters\n"));
+
+    let shown = site.ask(&format!("dead-letters show {}", ids[2])).await;
+    for part in [&ids[2], "topic:             bad/1", "    21.5", "all/out"] {
+        assert!(shown.out.contains(part), "{part}: {}", shown.all());
+    }
+    let raw = site
+        .ask(&format!("dead-letters show {} --raw", ids[2]))
+        .await;
+    assert_eq!(raw.out, "21.5");
+
+    site.destination.reload(GRANTING).await;
+    let dry = site
+        .ask("dead-letters redrive --topic bad/# --dry-run")
+        .await;
+    assert!(dry.out.ends_with("2 of 2 would move\n"), "{}", dry.all());
+    let redriven = site
+        .ask("dead-letters redrive --topic bad/# --yes --wait 20s")
+        .await;
+    assert_eq!(redriven.code, 0, "{}", redriven.all());
+    assert!(
+        redriven.out.ends_with("2 of 2 moved: delivered 2\n"),
+        "{}",
+        redriven.out
+    );
+    let mut arrived = topics_of(&mut subscriber, 2).await;
+    arrived.sort();
+    assert_eq!(arrived, ["bad/1", "bad/2"]);
+
+    // Once more is not twice.
+    let again = site
+        .ask(&format!("dead-letters redrive {} --yes", ids[1]))
+        .await;
+    assert_eq!(again.code, 1);
+    assert!(again.out.contains("already_redriven"), "{}", again.all());
+
+    let asked = site.ask("dead-letters delete --all").await;
+    assert_eq!(asked.code, 2, "{}", asked.all());
+    assert!(asked.err.contains("say --yes"), "{}", asked.err);
+    let dry = site.ask("dead-letters delete --all --dry-run").await;
+    assert_eq!(dry.out, "1 dead letter would be deleted\n");
+    let deleted = site.ask("dead-letters delete --all --yes --json").await;
+    assert_eq!((deleted.code, &deleted.json()["deleted"]), (0, &1.into()));
+    assert_eq!(site.ask("dead-letters list").await.out, "no dead letters\n");
+    let shown = site.ask(&format!("dead-letters show {}", ids[0])).await;
+    assert_eq!(shown.code, 1, "{}", shown.all());
+}
+
+#[tokio::test]
+async fn case_37_a_redrive_that_is_refused_again_says_so_and_names_the_new_entry() {
+    let admin = PortLease::take();
+    let grant = Grant::default();
+    let withholding = grant.withholding(0x99, |publish| publish.topic.starts_with("bad"));
+    let port = admin.port();
+    let judged = Judged::start(withholding, |config| {
+        config.top(format!(
+            "admin: {{ listen: \"127.0.0.1:{port}\", token: {TOKEN} }}"
+        ))
+    })
+    .await;
+    let installation = &judged.installation;
+    std::fs::write(installation.config_path().with_file_name("token"), TOKEN).unwrap();
+    judged.publish(&["bad/1", "bad/2"]).await;
+    wait_for("both are dead letters", PATIENCE, async || {
+        (judged.dead_lettered("payload_format_invalid").await? == 2).then_some(())
+    })
+    .await;
+    let redrive = "dead-letters redrive --all --yes --wait 20s";
+    let refused = ask(&admin, installation, redrive).await;
+    assert_eq!(refused.code, 1, "{}", refused.all());
+    assert!(
+        refused.out.ends_with("2 of 2 moved: refused 2\n"),
+        "{}",
+        refused.out
+    );
+    let listed = ask(&admin, installation, "dead-letters list --json")
+        .await
+        .json();
+    for id in ids(&listed) {
+        let line = refused.out.lines().find(|line| line.ends_with(&id));
+        let line = line.unwrap_or_else(|| panic!("{id} is not named: {}", refused.out));
+        assert!(
+            line.contains("moved    refused: payload_format_invalid"),
+            "{line}"
+        );
+    }
+    grant.give();
+    let delivered = ask(&admin, installation, redrive).await;
+    assert_eq!(delivered.code, 0, "{}", delivered.all());
+    assert!(
+        delivered.out.ends_with("2 of 2 moved: delivered 2\n"),
+        "{}",
+        delivered.out
+    );
+}
+
+#[tokio::test]
+async fn what_is_exported_is_imported_again_also_out_of_the_folder() {
+    let mut site = Site::plain().await;
+    let ids = site.refused(&["bad/1", "bad/2", "bad/3"]).await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = path(folder.path(), "out.ndjson");
+    let exported = site
+        .ask(&format!("dead-letters export --output {file}"))
+        .await;
+    assert_eq!(exported.code, 0, "{}", exported.all());
+    let text = std::fs::read_to_string(&file).unwrap();
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(lines.len(), 3);
+    assert_eq!(lines[0]["id"], ids[2], "the oldest comes first");
+    let again = site
+        .ask(&format!("dead-letters export --output {file}"))
+        .await;
+    assert_eq!(again.code, 2, "a file is not replaced: {}", again.all());
+
+    // A data folder says the same, but for what only a running bridge knows.
+    let data = site.installation.data_dir();
+    let data = data.to_str().unwrap();
+    let offline = run(&["dead-letters", "export", data], &[], b"").await;
+    assert_eq!(offline.code, 0, "{}", offline.all());
+    let offline: Vec<Value> = offline
+        .out
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let mut known = lines.clone();
+    for line in &mut known {
+        line.as_object_mut().unwrap().remove("configured");
+    }
+    assert_eq!(offline, known);
+    for what in [&ids[0], lines[2]["message_id"].as_str().unwrap()] {
+        let shown = run(&["dead-letters", "show", data, "--raw", what], &[], b"").await;
+        assert_eq!(shown.out, "21.5", "{}", shown.all());
+    }
+    let redriven = run(&["dead-letters", "redrive", data, "--yes"], &[], b"").await;
+    assert_eq!(redriven.code, 2);
+    assert!(
+        redriven.err.contains("only a bridge that runs"),
+        "{}",
+        redriven.err
+    );
+
+    let deleted = site.ask("dead-letters delete --all --yes").await;
+    assert_eq!(deleted.out.lines().last(), Some("3 of 3 deleted"));
+    let imported = site.ask(&format!("dead-letters import {file}")).await;
+    assert_eq!(
+        (imported.code, imported.out.as_str()),
+        (0, "3 of 3 kept: imported 3\n"),
+        "{}",
+        imported.err
+    );
+    let listed = site.ask("dead-letters list --json").await.json();
+    assert_eq!(listed["total"], 3);
+    let causes: Vec<&Value> = listed["dead_letters"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|entry| &entry["cause"]["message_id"])
+        .collect();
+    assert!(
+        lines
+            .iter()
+            .all(|line| causes.contains(&&line["message_id"]))
+    );
+
+    // Of one line the binding is not there, and one is no line of an export.
+    let (url, token) = (site.url(), site.token_file());
+    let token = token.to_str().unwrap();
+    let import = [
+        "dead-letters",
+        "import",
+        "-",
+        "--url",
+        &url,
+        "--token-file",
+        token,
+    ];
+    let elsewhere = text.lines().next().unwrap().replace("\"out\"", "\"gone\"");
+    let lost = "{\"id\":\"all~out~1\",\"unreadable\":true}";
+    let imported = run(&import, &[], format!("\n{elsewhere}\n{lost}\n").as_bytes()).await;
+    assert_eq!(imported.code, 1, "{}", imported.all());
+    assert!(
+        imported.out.contains("2  binding_not_found"),
+        "{}",
+        imported.out
+    );
+    assert!(
+        imported.out.contains("1 could not be read"),
+        "{}",
+        imported.out
+    );
+    let imported = run(&import, &[], b"{}\n").await;
+    assert_eq!(imported.code, 2, "{}", imported.all());
+    site.bridge.sigterm();
+    assert!(site.bridge.wait().await.success());
+}
+
+#[tokio::test]
+async fn a_large_redrive_is_a_job_that_is_followed_to_its_end() {
+    const MANY: usize = 1_100;
+    let site = Site::plain().await;
+    let topics: Vec<String> = (0..MANY).map(|n| format!("bad/{n}")).collect();
+    let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
+    site.refused(&topics).await;
+    assert_eq!(
+        site.ask("jobs list").await.out,
+        "no jobs since the bridge was started\n"
+    );
+    site.destination.reload(GRANTING).await;
+    let redriven = site.ask("dead-letters redrive --all --yes").await;
+    assert_eq!(redriven.code, 0, "{}", redriven.all());
+    assert_eq!(
+        redriven.out,
+        format!("redrive of all dead letters: done; {MANY} of {MANY} moved\n")
+    );
+    assert!(redriven.err.contains("100 %"), "{}", redriven.err);
+    let jobs = site.ask("jobs list --json").await.json();
+    let id = jobs["jobs"][0]["id"].as_str().unwrap();
+    let shown = site.ask(&format!("jobs show {id}")).await;
+    assert_eq!(shown.code, 0, "{}", shown.all());
+    // What has ended is not cancelled.
+    let cancelled = site.ask(&format!("jobs cancel {id}")).await;
+    assert_eq!(cancelled.code, 1, "{}", cancelled.all());
+    let nothing = "019ad4a2-5614-7707-8707-070707070707";
+    let shown = site.ask(&format!("jobs show {nothing}")).await;
+    assert_eq!(shown.code, 1, "{}", shown.all());
+}
+
+#[tokio::test]
+async fn who_stops_watching_a_job_does_not_stop_it() {
+    const MANY: usize = 1_010;
+    let section = |port| format!("admin: {{ listen: \"127.0.0.1:{port}\", token_file: token }}");
+    let site = Site::start_with(section, |config| {
+        // A job waits where a queue is full.
+        config.binding("queue: { max_entries: 5 }")
+    })
+    .await;
+    let topics: Vec<String> = (0..MANY).map(|n| format!("bad/{n}")).collect();
+    let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
+    site.refused(&topics).await;
+    site.ask("bindings pause all/out").await;
+    let (url, token) = (site.url(), site.token_file());
+    let mut watching = tokio::process::Command::new(BRIDGE)
+        .args([
+            "dead-letters",
+            "redrive",
+            "--all",
+            "--yes",
+            "--url",
+            &url,
+            "--token-file",
+        ])
+        .arg(token)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut errors = BufReader::new(watching.stderr.take().unwrap());
+    let mut first = String::new();
+    errors.read_line(&mut first).await.unwrap();
+    assert!(first.contains("looked at"), "{first}");
+    let job = wait_for("the job has filled the queue", PATIENCE, async || {
+        let jobs = site.ask("jobs list --json").await.json();
+        (jobs["jobs"][0]["done"] == 5).then(|| jobs["jobs"][0].clone())
+    })
+    .await;
+    assert_eq!(job["state"], "running");
+    let pid = Pid::from_raw(watching.id().unwrap().cast_signed()).unwrap();
+    kill_process(pid, Signal::INT).unwrap();
+    let mut rest = String::new();
+    errors.read_to_string(&mut rest).await.unwrap();
+    assert!(rest.contains("the job goes on in the bridge"), "{rest}");
+    assert_eq!(watching.wait().await.unwrap().code(), Some(1));
+
+    let id = job["id"].as_str().unwrap();
+    let shown = site.ask(&format!("jobs show {id}")).await;
+    assert_eq!(shown.code, 0, "{}", shown.all());
+    assert!(shown.out.contains("running; 5 of"), "{}", shown.out);
+    let cancelled = site.ask(&format!("jobs cancel {id}")).await;
+    assert_eq!(cancelled.code, 0, "{}", cancelled.all());
+    assert!(
+        cancelled.out.contains("cancelled; 5 of"),
+        "{}",
+        cancelled.out
+    );
+    let listed = site.ask("dead-letters list --json --limit 1").await.json();
+    assert_eq!(listed["total"], MANY - 5);
+}
+
+/// What a command asks on a terminal, and what it comes to with that answer.
+fn on_a_terminal(args: &[&str], answer: &str) -> (Option<i32>, String) {
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&terminal).unwrap();
+    unlockpt(&terminal).unwrap();
+    let name = ptsname(&terminal, Vec::new()).unwrap();
+    let end = || {
+        let mut options = File::options();
+        options
+            .read(true)
+            .write(true)
+            .open(name.to_str().unwrap())
+            .unwrap()
+    };
+    let mut command = std::process::Command::new(BRIDGE);
+    command.args(args).stdin(end()).stdout(end()).stderr(end());
+    let mut child = command.spawn().unwrap();
+    // Its ends of the terminal are the only ones left, so that reading ends when it does.
+    drop(command);
+    let mut terminal = File::from(terminal);
+    let mut shown = Vec::new();
+    while !shown.ends_with(b"[y/N] ") {
+        let mut byte = [0];
+        assert_eq!(terminal.read(&mut byte).unwrap(), 1);
+        shown.extend(byte);
+    }
+    terminal.write_all(answer.as_bytes()).unwrap();
+    // Linux says EIO, not end of file, when the other end of a terminal is closed.
+    let _ = terminal.read_to_end(&mut shown);
+    let code = child.wait().unwrap().code();
+    (code, String::from_utf8(shown).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_terminal_is_asked_whether_a_delete_is_meant() {
+    let site = Site::plain().await;
+    site.refused(&["bad/1"]).await;
+    let config = site.installation.config_path();
+    let delete = [
+        "dead-letters",
+        "delete",
+        "--all",
+        "--config",
+        config.to_str().unwrap(),
+    ];
+    let (code, shown) = tokio::task::block_in_place(|| on_a_terminal(&delete, "no\n"));
+    assert_eq!(code, Some(1), "{shown}");
+    assert!(
+        shown.contains("Delete 1 dead letter of the bridge at http://127.0.0.1:"),
+        "{shown}"
+    );
+    assert!(shown.contains("nothing was done"), "{shown}");
+    let (code, shown) = tokio::task::block_in_place(|| on_a_terminal(&delete, "y\n"));
+    assert_eq!(code, Some(0), "{shown}");
+    assert!(shown.contains("1 of 1 deleted"), "{shown}");
+}
+
+#[tokio::test]
+async fn a_binding_is_paused_and_a_test_message_waits_until_it_is_resumed() {
+    let site = Site::plain().await;
+    let mut subscriber = subscriber(site.destination.port()).await;
+    let paused = site.ask("bindings pause all/out").await;
+    assert_eq!(
+        (paused.code, paused.out.as_str()),
+        (0, "all/out is paused\n")
+    );
+    let again = site.ask("bindings pause all/out").await;
+    assert_eq!(again.out, "all/out is paused already\n");
+    let injected = site.ask("inject all good/t hello --wait 1s").await;
+    assert_eq!(injected.code, 0, "{}", injected.all());
+    assert!(injected.out.contains("all/out  queued"), "{}", injected.out);
+    let listed = site.ask("bindings list").await;
+    assert!(listed.out.contains("paused"), "{}", listed.out);
+    let resumed = site.ask("bindings resume all/out").await;
+    assert_eq!(resumed.out, "all/out sends\n");
+    let message = subscriber.recv(PATIENCE).await.unwrap();
+    assert_eq!(
+        (message.topic.as_str(), message.text()),
+        ("good/t", "hello")
+    );
+    let deferred = site.ask("inject all bad/t x --wait 20s").await;
+    assert_eq!(deferred.code, 0, "{}", deferred.all());
+    assert!(
+        deferred.out.contains("all/out  deferred"),
+        "{}",
+        deferred.out
+    );
+    for wrong in ["bindings pause all/gone", "inject gone t x"] {
+        let said = site.ask(wrong).await;
+        assert_eq!(said.code, 1, "{wrong}: {}", said.all());
+    }
+}
+
+#[tokio::test]
+async fn who_cannot_ask_is_told_why_and_the_token_never() {
+    let mut site = Site::plain().await;
+    let url = site.url();
+    let config = site.installation.config_path();
+    let config = config.to_str().unwrap();
+    let list = ["dead-letters", "list"];
+    let with = |more: &[&'static str]| [&list[..], more].concat();
+
+    // The configuration says where, and its token is for there.
+    let here = run(&[&list[..], &["--config", config]].concat(), &[], b"").await;
+    assert_eq!(here.code, 0, "{}", here.all());
+    let here = run(
+        &list,
+        &[("BRIDGE_ADMIN_URL", &url), ("BRIDGE_ADMIN_TOKEN", TOKEN)],
+        b"",
+    )
+    .await;
+    assert_eq!(here.code, 0, "{}", here.all());
+
+    let cases = [
+        (vec![("BRIDGE_ADMIN_URL", url.as_str())], "no token"),
+        (
+            vec![
+                ("BRIDGE_ADMIN_URL", &url),
+                ("BRIDGE_ADMIN_TOKEN", "wr0ng-0123456789abcdef"),
+            ],
+            "asked with the token in BRIDGE_ADMIN_TOKEN",
+        ),
+        (
+            vec![
+                ("BRIDGE_CONFIG", config),
+                ("BRIDGE_ADMIN_TOKEN", "wr0ng 0123"),
+            ],
+            "is no token",
+        ),
+        (
+            vec![
+                ("BRIDGE_ADMIN_URL", "http://user:s3cret@h"),
+                ("BRIDGE_ADMIN_TOKEN", TOKEN),
+            ],
+            "is not the URL",
+        ),
+    ];
+    for (environment, told) in cases {
+        let said = run(&list, &environment, b"").await;
+        assert_eq!(said.code, 2, "{}", said.all());
+        assert!(said.err.contains(told), "{told}: {}", said.all());
+        for secret in ["swordfish", "wr0ng", "s3cret"] {
+            assert!(!said.all().contains(secret), "{}", said.all());
+        }
+    }
+    let nowhere = run(&with(&["--config", "/nowhere.yaml"]), &[], b"").await;
+    assert_eq!(nowhere.code, 2, "{}", nowhere.all());
+    // What listens there is the monitor.
+    let monitor = format!("http://127.0.0.1:{}", site.bridge.monitor_port());
+    let said = run(
+        &[&list[..], &["--url", &monitor]].concat(),
+        &[("BRIDGE_ADMIN_TOKEN", TOKEN)],
+        b"",
+    )
+    .await;
+    assert_eq!(said.code, 2, "{}", said.all());
+    assert!(said.err.contains("not of `monitor`"), "{}", said.all());
+
+    site.bridge.sigterm();
+    assert!(site.bridge.wait().await.success());
+    let gone = site.ask("dead-letters list").await;
+    assert_eq!(gone.code, 2);
+    assert!(
+        gone.err
+            .contains("has its configuration a section `admin`?"),
+        "{}",
+        gone.err
+    );
+}
+
+#[tokio::test]
+async fn a_listener_of_its_own_authority_is_trusted_when_that_is_said() {
+    let authority = Authority::new();
+    let server = authority.server();
+    let site = Site::start(|port| {
+        format!(
+            "admin: {{ listen: \"127.0.0.1:{port}\", token_file: token, \
+             tls: {{ certificate_file: {:?}, key_file: {:?} }} }}",
+            server.certificate, server.key
+        )
+    })
+    .await;
+    let config = site.installation.config_path();
+    let ca = authority.certificate();
+    let list = ["dead-letters", "list", "--config", config.to_str().unwrap()];
+    let trusted = [&list[..], &["--ca-file", ca.to_str().unwrap()]].concat();
+    let said = run(&trusted, &[], b"").await;
+    assert_eq!(
+        (said.code, said.out.as_str()),
+        (0, "no dead letters\n"),
+        "{}",
+        said.err
+    );
+    let said = run(&list, &[], b"").await;
+    assert_eq!(said.code, 2, "{}", said.all());
+    assert!(said.err.contains("--ca-file"), "{}", said.all());
+    let plain = site.ask("dead-letters list").await;
+    assert_eq!(plain.code, 2, "{}", plain.all());
+}
