@@ -37,7 +37,7 @@ pub use reason::{Reason, ReasonCode};
 pub use sink::{
     Admitted, Answer, Limits, Link, LocalRefusal, NotAdmitted, Outgoing, Sink, Unanswered,
 };
-pub use source::{Acknowledge, Delivery, Source, SourceState, Subscription};
+pub use source::{Acknowledge, Delivery, Remainder, Source, SourceState, Subscription};
 pub use store::{
     BoxFuture, Cause, DeadLetterInfo, DeferInfo, Destination, Durability, Move, Moved, Pending,
     Placement, Quantity, ReadLimit, Seated, Store, StoreError, StoredMessage, Usage, View,

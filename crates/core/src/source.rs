@@ -37,6 +37,15 @@ pub trait Source: Send + Sync + fmt::Debug {
         Vec::new()
     }
 
+    /// A stop in order begins. A source that would lose what has not been acknowledged with its
+    /// session ends its subscriptions now, and what it has been given before that is still to be
+    /// taken and settled: see [`Remainder`].
+    ///
+    /// The default says that everything stays with the source, as a persistent session does.
+    fn wind_down(&self) -> Remainder {
+        Remainder::Kept
+    }
+
     /// Sends the acknowledgements given so far, says goodbye to the broker, and stops.
     fn close(&self) -> BoxFuture<'_, ()>;
 }
@@ -50,6 +59,16 @@ pub enum SourceState {
     Connected,
     /// The broker has granted every subscription.
     Subscribed,
+}
+
+/// What becomes, in a stop in order, of what a source has been given and nobody has settled yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Remainder {
+    /// It stays, and is delivered to whoever comes next: nothing more is to be taken.
+    Kept,
+    /// It goes with the session: it is to be taken and settled until [`Source::next`] says `None`,
+    /// which it does once nothing more can come, and nothing is unsettled.
+    Lost,
 }
 
 /// What to ask of a source.

@@ -2,11 +2,15 @@
 //! route that wants it.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::Arc;
 
-use bridge_core::{Clock, Delivery, MessageId, Name, Source, StoredMessage, Subscription, Topic};
+use bridge_core::{
+    Clock, Delivery, MessageId, Name, Remainder, Source, StoredMessage, Subscription, Topic,
+};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
+use tracing::warn;
 
 use crate::RouteSpec;
 use crate::lane::{self, Job, Lane};
@@ -78,6 +82,15 @@ impl Router {
     }
 }
 
+/// The stop of all intakes.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Stop {
+    /// Nothing is to be taken that stays with its source.
+    pub(crate) begun: CancellationToken,
+    /// Nothing is to be taken at all.
+    pub(crate) time_is_up: CancellationToken,
+}
+
 /// One session's intake.
 #[derive(Debug)]
 pub(crate) struct Intake {
@@ -90,20 +103,21 @@ pub(crate) struct Intake {
 }
 
 impl Intake {
-    /// Takes messages until the source is closed or `stopping` is cancelled, and says whose
-    /// intake it was.
+    /// Takes messages until the source is closed or told to `stop`, and says whose intake it was.
     ///
-    /// What is not taken stays with the source, and so does what is taken and never settles.
-    pub(crate) async fn run(self, stopping: CancellationToken) -> Name {
-        self.serve(stopping).await;
+    /// What is not taken stays with the source, and so does what is taken and never settles. A
+    /// source that would lose it is emptied first, for as long as there is time.
+    pub(crate) async fn run(self, stop: Stop) -> Name {
+        self.serve(&stop).await;
         self.session
     }
 
-    async fn serve(&self, stopping: CancellationToken) {
+    async fn serve(&self, stop: &Stop) {
+        let mut over = pin!(self.over(stop));
         loop {
             let delivery = tokio::select! {
                 biased;
-                () = stopping.cancelled() => return,
+                () = &mut over => return,
                 delivery = self.source.next() => delivery,
             };
             let Some(delivery) = delivery else { return };
@@ -111,13 +125,28 @@ impl Intake {
             let share = size.clamp(SMALLEST_KIB, UNSETTLED_KIB);
             let share = tokio::select! {
                 biased;
-                () = stopping.cancelled() => return,
+                () = &mut over => return,
                 share = self.unsettled.clone().acquire_many_owned(share) => share,
             };
             // The semaphore is never closed; if it were, the session would be over.
             let Ok(share) = share else { return };
             self.take(delivery, share);
         }
+    }
+
+    /// Ends when nothing more is to be taken.
+    async fn over(&self, stop: &Stop) {
+        stop.begun.cancelled().await;
+        if self.source.wind_down() == Remainder::Kept {
+            return;
+        }
+        stop.time_is_up.cancelled().await;
+        warn!(
+            event = "intake_cut_off",
+            session = %self.session,
+            "the session is not kept by its broker, and what the broker had for it could not be \
+             taken in before the time for the stop was up: the rest goes with the session"
+        );
     }
 
     fn take(&self, delivery: Delivery, share: tokio::sync::OwnedSemaphorePermit) {

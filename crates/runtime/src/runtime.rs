@@ -12,12 +12,13 @@ use futures_util::future::join_all;
 use prometheus::Registry;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
 
 use crate::control::Shared;
-use crate::intake::{Intake, Router, UNSETTLED_KIB, subscriptions_of};
+use crate::intake::{Intake, Router, Stop, UNSETTLED_KIB, subscriptions_of};
 use crate::lane::Lane;
 use crate::metrics::Metrics;
 use crate::session::Session;
@@ -26,6 +27,9 @@ use crate::{Control, RouteSpec};
 
 /// How long a stop waits for the store to make durable what it has.
 const FLUSH: Duration = Duration::from_secs(10);
+/// How much of the time for a stop sources may take that are to be emptied; the rest is for what
+/// was taken last to settle.
+const INTAKE_SHARE: f64 = 0.75;
 
 /// What a runtime is made of.
 #[derive(Debug)]
@@ -97,7 +101,7 @@ pub struct Runtime {
     intakes: JoinSet<Name>,
     workers: JoinSet<()>,
     puts: TaskTracker,
-    stop_intake: CancellationToken,
+    stop_intake: Stop,
     stop_workers: CancellationToken,
 }
 
@@ -214,7 +218,7 @@ impl Runtime {
     pub fn start(parts: Parts) -> Result<Self, StartError> {
         let metrics = Metrics::register(&parts.registry)?;
         let puts = TaskTracker::new();
-        let (stop_intake, stop_workers) = (CancellationToken::new(), CancellationToken::new());
+        let (stop_intake, stop_workers) = (Stop::default(), CancellationToken::new());
         let mut workers = JoinSet::new();
         let mut shared: BTreeMap<&Name, Arc<Session>> = BTreeMap::new();
         let mut lanes: BTreeMap<Name, Vec<Arc<Lane>>> = BTreeMap::new();
@@ -334,25 +338,22 @@ impl Runtime {
         }
     }
 
-    /// Stops: no more intake; what is under way settles, at most for `drain`; what is stored is
-    /// made durable; the sessions say goodbye. What has not settled stays with its source.
+    /// Stops: no more intake, but of what its source would lose; what is under way settles, at most
+    /// for `drain`; what is stored is made durable; the sessions say goodbye. What has not settled
+    /// stays with its source, if that keeps it.
     pub async fn shutdown(mut self, drain: Duration) -> Result<Stopped, StoreError> {
         info!(
             event = "stopping",
             "no more messages are taken in; what is under way settles"
         );
-        self.stop_intake.cancel();
+        let deadline = Instant::now() + drain;
         self.control.stop();
-        while let Some(ended) = self.intakes.join_next().await {
-            if let Err(failure) = ended {
-                error!(event = "intake_failed", error = %failure);
-            }
-        }
+        self.end_intakes(drain.mul_f64(INTAKE_SHARE)).await;
         self.stop_workers.cancel();
         for lane in &self.overview.lanes {
             lane.wake.notify_one();
         }
-        let settled = tokio::time::timeout(drain, async {
+        let settled = tokio::time::timeout_at(deadline, async {
             while let Some(ended) = self.workers.join_next().await {
                 if let Err(failure) = ended {
                     error!(event = "worker_failed", error = %failure);
@@ -369,7 +370,9 @@ impl Runtime {
                 .sum();
             warn!(
                 event = "drain_timeout",
-                unsettled, "some messages did not settle in time; their sources keep them"
+                unsettled,
+                "some messages did not settle in time; their sources keep them, but for sessions \
+                 that are not kept themselves"
             );
             self.workers.shutdown().await;
         }
@@ -386,6 +389,25 @@ impl Runtime {
         let sources = self.overview.sources.values();
         join_all(sources.map(|(source, _)| source.close())).await;
         flushed.map(|()| Stopped { unsettled })
+    }
+
+    /// The workers go on meanwhile: a source that is emptied waits until all of it has settled.
+    async fn end_intakes(&mut self, patience: Duration) {
+        self.stop_intake.begun.cancel();
+        let all = async |intakes: &mut JoinSet<Name>| {
+            while let Some(ended) = intakes.join_next().await {
+                if let Err(failure) = ended {
+                    error!(event = "intake_failed", error = %failure);
+                }
+            }
+        };
+        if tokio::time::timeout(patience, all(&mut self.intakes))
+            .await
+            .is_err()
+        {
+            self.stop_intake.time_is_up.cancel();
+            all(&mut self.intakes).await;
+        }
     }
 }
 

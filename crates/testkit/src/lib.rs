@@ -66,7 +66,7 @@ pub use chance::Chance;
 pub use client::{ClientOptions, PublishReport, RawClient};
 pub use codec::{
     Ack, AckKind, ConnAck, Connect, Disconnect, Packet, Property, Protocol, Publish, SubAck,
-    Subscribe,
+    Subscribe, Unsubscribe,
 };
 pub use collector::Collector;
 pub use crossing::{Crossing, CrossingReport, Disturbance, Loss};

@@ -13,6 +13,7 @@ mod inbox;
 mod leftovers;
 mod receiving;
 mod subscribing;
+mod winding;
 
 use std::hash::RandomState;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +21,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bridge_core::{
-    Backoff, BoxFuture, Clock, Delivery, Permit, Source, SourceState, Subscription, TopicFilter,
+    Backoff, BoxFuture, Clock, Delivery, Permit, Remainder, Source, SourceState, Subscription,
+    TopicFilter,
 };
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -44,6 +46,7 @@ use leftovers::Leftovers;
 use receiving::Receiving;
 use subscribing::Standing;
 pub use subscribing::{DowngradedSubscription, RefusedSubscription};
+use winding::Winding;
 
 /// How many QoS 0 messages may wait to be taken.
 const QOS0_ROOM: usize = 4096;
@@ -98,6 +101,7 @@ struct Shared {
     standing: Mutex<Standing>,
     /// A SUBSCRIBE or UNSUBSCRIBE is unanswered.
     asking: AtomicBool,
+    winding: Winding,
 }
 
 impl Reader {
@@ -170,6 +174,7 @@ impl Reader {
             digests: RandomState::new(),
             standing: Mutex::default(),
             asking: AtomicBool::new(false),
+            winding: Winding::new(),
         });
         let task = SessionTask::spawn(shared.config.name.clone(), "reader", |cancel| {
             run(Arc::clone(&shared), lifecycle, gate, cancel)
@@ -221,6 +226,15 @@ impl Source for Reader {
         refused.map(|r| r.subscription.filter.clone()).collect()
     }
 
+    /// A session that the broker keeps stays as it is.
+    fn wind_down(&self) -> Remainder {
+        if self.shared.keep().is_some() {
+            return Remainder::Kept;
+        }
+        self.shared.winding.begin();
+        Remainder::Lost
+    }
+
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(self.task.close())
     }
@@ -245,6 +259,15 @@ impl Shared {
         self.releasing.clear();
         if self.keep().is_some() {
             self.inbox.forget_acknowledgeable();
+        }
+    }
+
+    /// Ends when there is to be no other connection: a new one would subscribe again, and what the
+    /// broker had for an old one of a session that winds down has gone with it.
+    async fn may_not_connect(&self, cancel: &CancellationToken) {
+        tokio::select! {
+            () = cancel.cancelled() => {}
+            () = self.winding.begun() => {}
         }
     }
 
@@ -292,7 +315,7 @@ async fn connect_and_serve(
     let mut pass = Pass::default();
     loop {
         let next = tokio::select! {
-            () = cancel.cancelled() => return,
+            () = shared.may_not_connect(cancel) => return,
             next = gate.admitted() => next,
         };
         if !next.follows(&pass) {
@@ -332,7 +355,7 @@ async fn connect_and_serve(
             .await
         };
         let opened = tokio::select! {
-            () = cancel.cancelled() => return,
+            () = shared.may_not_connect(cancel) => return,
             () = pass.over() => continue,
             opened = opening => opened,
         };
@@ -369,7 +392,8 @@ async fn connect_and_serve(
             }
         };
         tokio::select! {
-            () = cancel.cancelled() => return,
+            biased;
+            () = shared.may_not_connect(cancel) => return,
             () = sleep(delay) => {}
         }
     }
@@ -421,7 +445,7 @@ async fn serve(
             connection.step_down(pass, status.map(Status::offline)).await;
             Ending::SteppedDown
         }
-        ending = subscribing::keep_subscribed(shared, &client, serves, leftovers) => {
+        ending = winding::keep_subscribed(shared, &client, serves, leftovers) => {
             connection.abandon().await;
             ending
         }
@@ -434,7 +458,7 @@ async fn serve(
             come_again(connection, status).await;
             Ending::Closed
         }
-        renewal = approach.due() => {
+        renewal = shared.winding.unless_begun(Box::pin(approach.due())) => {
             handed_over(&shared.acks).await;
             match renewal {
                 Renewal::Keys => come_again(connection, status).await,

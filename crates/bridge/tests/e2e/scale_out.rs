@@ -9,6 +9,7 @@ use bridge_testkit::{
     numbered,
 };
 use tempfile::TempDir;
+use tokio::time::Instant;
 
 use crate::setup::{BRIDGE, PATIENCE};
 
@@ -229,4 +230,57 @@ async fn i07_a_replica_that_is_killed_and_comes_back_under_its_name_loses_nothin
     one.ready().await;
     feeding.await.unwrap();
     collector.until(MESSAGES, 4 * PATIENCE).await;
+}
+
+/// What a deployment does when it shrinks, or rolls: the broker keeps nothing for a replica that
+/// goes, so what that one has been given it has to bring to an end itself. `queues` says that it
+/// does so in its own folder, from which it sends when it is back.
+async fn one_of_three_is_stopped_amid(delivery: &str, queues: bool) {
+    let broker = Mosquitto::builder().terse().start().await;
+    let mut file = file(&broker, "client_id_suffix: nonce");
+    file.push_str("    delivery: ");
+    file.push_str(delivery);
+    let mut replicas = Replicas::start(&file, plain).await;
+    let collector = Collector::start(broker.port(), "out/#").await;
+    let port = broker.port();
+    let feeding = tokio::spawn(async move {
+        let mut client = RawClient::connect(port, "publisher").await.unwrap();
+        let messages = (0..MESSAGES).map(|number| numbered("in", number, 64));
+        let report = client.publish_all(messages, 1_000).await;
+        report.expect_all_accepted();
+    });
+    collector.until(MESSAGES / 4, PATIENCE).await;
+    assert!(!feeding.is_finished(), "stopped amid them");
+    let one = &mut replicas.bridges[0];
+    let asked = Instant::now();
+    one.sigterm();
+    let status = one.wait().await;
+    eprintln!("{delivery}: stopped in {:?}", asked.elapsed());
+    assert_eq!(status.code(), Some(0), "{}", one.output());
+    let log = one.stderr();
+    if queues {
+        one.relaunch();
+    }
+    feeding.await.unwrap();
+    collector.until(MESSAGES, 4 * PATIENCE).await;
+    collector.barrier().await;
+    let tally = collector.tally();
+    assert_eq!((tally.distinct(), tally.duplicates()), (MESSAGES, 0));
+    assert!(log.contains("session_wound_down"), "{log}");
+    assert!(!log.contains("intake_cut_off"), "{log}");
+}
+
+#[tokio::test]
+async fn case_35_a_replica_that_is_stopped_in_order_loses_nothing_of_a_session_that_is_not_kept() {
+    one_of_three_is_stopped_amid("store_and_forward", false).await;
+}
+
+#[tokio::test]
+async fn case_35_nor_does_one_that_has_nowhere_to_keep_it() {
+    one_of_three_is_stopped_amid("direct_hold", false).await;
+}
+
+#[tokio::test]
+async fn case_35_nor_does_one_that_keeps_all_of_it() {
+    one_of_three_is_stopped_amid("outbox", true).await;
 }

@@ -34,6 +34,10 @@ impl Releasing {
         self.with(HashSet::clear);
     }
 
+    fn is_empty(&self) -> bool {
+        self.with(|ids| ids.is_empty())
+    }
+
     pub(super) fn all(&self) -> Vec<u16> {
         self.with(|ids| ids.iter().copied().collect())
     }
@@ -50,7 +54,7 @@ impl Releasing {
 #[derive(Debug)]
 pub(super) struct Acks {
     owed: Mutex<Owed>,
-    /// Told when nothing that was given waits for room any more.
+    /// Told when nothing that was given waits for room any more, or a message has been released.
     handed_over: Notify,
     releasing: Arc<Releasing>,
     counters: Arc<Counters>,
@@ -168,6 +172,25 @@ impl Acks {
         loop {
             let told = self.handed_over.notified();
             if !self.lock().exchanges.is_due() {
+                return;
+            }
+            told.await;
+        }
+    }
+
+    /// The broker has released a message of QoS 2.
+    pub(super) fn released(&self, packet_id: u16) {
+        self.releasing.released(packet_id);
+        self.handed_over.notify_waiters();
+    }
+
+    /// Ends when the broker waits for nothing of ours: all that came on this connection has been
+    /// settled or left, every acknowledgement has been handed to the library, and those of QoS 2
+    /// have been answered.
+    pub(super) async fn all_settled(&self) {
+        loop {
+            let told = self.handed_over.notified();
+            if !self.lock().exchanges.is_owing() && self.releasing.is_empty() {
                 return;
             }
             told.await;

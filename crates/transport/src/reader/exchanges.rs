@@ -339,6 +339,11 @@ impl Exchanges {
         self.queue.front().is_some_and(|slot| slot.given.is_some())
     }
 
+    /// Whether something that came on this connection is still to be acknowledged.
+    pub(super) fn is_owing(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
     /// What is known of a message of an earlier connection that came again, if that means that it
     /// need not be handed out.
     fn recognise(&self, packet_id: u16, known: Known) -> Option<Recognised> {

@@ -181,10 +181,12 @@ impl Handler for Receiving {
 
     async fn handle(&mut self, event: Event) {
         match event {
-            Event::Incoming(Packet::Publish(publish)) => self.publish(publish).await,
-            Event::Incoming(Packet::PubRel(release)) => {
-                self.shared.releasing.released(release.pkid);
+            Event::Incoming(Packet::Publish(publish)) => {
+                self.publish(publish).await;
+                self.shared.winding.message();
             }
+            Event::Incoming(Packet::PubRel(release)) => self.shared.acks.released(release.pkid),
+            Event::Incoming(Packet::UnsubAck(_)) => self.shared.winding.unsuback(),
             // Something has left: there is room for acknowledgements that found none.
             Event::Outgoing(_) => self.shared.acks.send_rest(),
             _ => {}

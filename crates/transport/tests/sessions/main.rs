@@ -36,3 +36,4 @@ mod takeovers;
 mod terms;
 mod version_311;
 mod ways;
+mod winding_down;
