@@ -20,3 +20,4 @@ mod retained;
 mod schedule;
 mod suspicion;
 mod suspicion_alone;
+mod winding_down;
