@@ -19,6 +19,7 @@
 //! and waits for its turn behind the acknowledgements.
 
 use std::future::pending;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -190,10 +191,17 @@ async fn unsubscribe(
         // The library has seen it; what it has seen before may be waiting for room.
         Some((unsuback, shared.winding.answered.changed(before).await))
     };
-    let answer = timeout(shared.config.answer_timeout, asked).await;
-    let Ok(Some((unsuback, answered))) = answer else {
-        return Err(Unanswered);
+    let mut asked = pin!(asked);
+    let answer = loop {
+        let came = shared.winding.came();
+        match timeout(shared.config.answer_timeout, &mut asked).await {
+            Ok(answer) => break answer,
+            // It is busy with what comes before the answer, or we are.
+            Err(_) if shared.winding.came() != came => {}
+            Err(_) => break None,
+        }
     };
+    let (unsuback, answered) = answer.ok_or(Unanswered)?;
     for (filter, reason) in filters.iter().zip(&unsuback.reasons) {
         let ended = matches!(
             reason,
