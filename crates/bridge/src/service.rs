@@ -275,6 +275,10 @@ impl bridge_dlq_admin::Observed for Observation {
         Observed::status(self)
     }
 
+    fn role(&self) -> Option<&'static str> {
+        Observed::role(self)
+    }
+
     fn metrics(&self) -> Vec<MetricFamily> {
         Observed::metrics(self)
     }

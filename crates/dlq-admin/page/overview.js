@@ -15,6 +15,9 @@ const COLUMNS = [
   ['Oldest', 'num'], ['Deferred', 'num'], ['Dead letters', 'num'], ['Actions', 'unseen'],
 ];
 
+/** Whether this instance only stands by: then a link that is down is no trouble. */
+let standby = false;
+
 /** What was delivered a second, by binding, for as long as the page is open. */
 const drawn = new Map();
 
@@ -30,6 +33,7 @@ export function overview() {
   const refresh = async (bridge) => {
     const asked = ['routes', 'bindings', 'sessions'].map((what) => get(`/api/v1/${what}`));
     const [routes, state, links] = await Promise.all(asked);
+    standby = bridge.role === 'standby';
     note(state.items);
     summary(tiles, bridge, state.items);
     needs(attention, routes.items, state.items, links.items);
@@ -91,6 +95,10 @@ function summary(tiles, bridge, bindings) {
 function needs(list, routes, bindings, sessions) {
   const bad = [];
   const warn = [];
+  const calm = [];
+  if (standby) {
+    calm.push({ key: 'standby', kind: 'calm', mark: '‖', name: 'This instance stands by:', text: 'another one holds the lease and has the exclusive sessions. Look there for what they carry.' });
+  }
   const waiting = (binding) => `${many(binding.queue.entries, 'message')} in the queue`;
   const down = new Set();
   for (const session of sessions) {
@@ -114,8 +122,8 @@ function needs(list, routes, bindings, sessions) {
   for (const route of routes) {
     if (route.refused_topics.length > 0) bad.push({ key: `r ${route.name}`, name: `Route ${route.name}`, text: `has a broker that refuses the subscription to ${route.refused_topics.map(visible).join(', ')}.` });
   }
-  const items = [...bad.map((item) => ({ ...item, kind: 'bad', mark: '✕' })), ...warn.map((item) => ({ ...item, kind: 'warn', mark: '!' }))];
-  if (items.length === 0) items.push({ kind: 'good', mark: '✓', key: 'none', name: 'All is well.', text: 'Every session is connected and every binding moves.' });
+  const items = [...bad.map((item) => ({ ...item, kind: 'bad', mark: '✕' })), ...warn.map((item) => ({ ...item, kind: 'warn', mark: '!' })), ...calm];
+  if (items.length === calm.length) items.push({ kind: 'good', mark: '✓', key: 'none', name: 'All is well.', text: 'Every session is connected and every binding moves.' });
   keyed(list, items, (item) => item.key,
     (item) => h('li', { class: item.kind }, h('span', { class: 'mark', 'aria-hidden': 'true' }, item.mark), h('span', {}, h('b', {}, item.name), ' ', h('span', {}), item.href && [' ', h('a', { href: item.href })])),
     (element, item) => {
@@ -150,7 +158,7 @@ function makeBinding(binding, steerTo) {
     cell('State', 'state', h('span', {})),
     cell('Delivered, 2 min', 'wide-only', spark(name)),
     ...['In/s', 'Out/s', 'Queue', 'Bytes', 'Oldest', 'Deferred'].map((label) => cell(label, 'num')),
-    cell('Dead letters', 'num', h('a', { href: lettersOf(binding), 'aria-label': `Dead letters of ${name}` })),
+    cell('Dead letters', 'num', h('a', { href: lettersOf(binding) })),
     cell('Actions', 'acts', button));
 }
 
@@ -159,7 +167,7 @@ function showBinding(row, binding) {
   const [, state, line, ...rest] = row.children;
   if (state.dataset.is !== binding.state) {
     state.dataset.is = binding.state;
-    state.replaceChildren(pill(STATES[binding.state] ?? 'calm', words(binding.state)));
+    state.replaceChildren(pill((!(standby && binding.state === 'link_down') && STATES[binding.state]) || 'calm', words(binding.state)));
   }
   state.title = binding.why ?? '';
   draw(line.firstChild, name);
@@ -173,7 +181,10 @@ function showBinding(row, binding) {
   });
   rest[5].classList.toggle('warn', binding.deferred.entries > 0);
   const dead = rest[6].firstChild;
-  say(dead, number(binding.dead_letters.entries));
+  if (dead.textContent !== number(binding.dead_letters.entries)) {
+    say(dead, number(binding.dead_letters.entries));
+    dead.setAttribute('aria-label', `${many(binding.dead_letters.entries, 'dead letter')} of ${name}`);
+  }
   dead.className = binding.dead_letters.entries > 0 ? 'warn' : 'nothing';
   const button = rest[7].firstChild;
   const to = isPaused(binding) ? 'resume' : 'pause';

@@ -67,6 +67,8 @@ pub enum StartError {
 pub trait Observed: Send + Sync + 'static {
     /// How it goes, or `None` once it is stopping.
     fn status(&self) -> Option<Status>;
+    /// `active` or `standby`, where a lease says which.
+    fn role(&self) -> Option<&'static str>;
     /// Every metric, up to date.
     fn metrics(&self) -> Vec<MetricFamily>;
     /// What it is.

@@ -13,8 +13,13 @@ pub(crate) struct Desk {
 impl Desk {
     /// Opens the page, where a login is asked for.
     pub(crate) async fn at(stage: &Stage) -> Self {
+        Self::at_url(&stage.url()).await
+    }
+
+    /// Opens the page of that address, where a login is asked for.
+    pub(crate) async fn at_url(url: &str) -> Self {
         let browser = Browser::start().await;
-        browser.open(&stage.url()).await;
+        browser.open(url).await;
         browser.sees("Admin token").await;
         Self { browser }
     }

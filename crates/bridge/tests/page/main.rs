@@ -16,5 +16,6 @@ mod night_call;
 mod operate;
 mod screenshots;
 mod stage;
+mod standby;
 mod strangers;
 mod trouble;

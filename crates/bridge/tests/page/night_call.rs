@@ -4,7 +4,7 @@ use bridge_testkit::Publish;
 use serde_json::json;
 
 use crate::desk::Desk;
-use crate::stage::{Stage, TOKEN, subscriber, until_topic};
+use crate::stage::{Stage, TOKEN, TOO_LARGE, subscriber, until_topic};
 
 const READING: &str = r#"{"value":412.80,"unit":"C"}"#;
 
@@ -139,4 +139,35 @@ async fn what_is_refused_again_and_what_somebody_else_moved_is_told_for_each() {
         .await;
     desk.click("button", "Close").await;
     desk.browser.sees("There are no dead letters.").await;
+}
+
+#[tokio::test]
+async fn case_37_what_is_refused_again_is_told_with_its_reason_and_the_new_dead_letter() {
+    let stage = Stage::start().await;
+    let large = "long ".repeat(TOO_LARGE / 5);
+    stage
+        .publish([Publish::new("sensors/line-1/log", large)])
+        .await;
+    stage.dead_letters(1).await;
+    let desk = Desk::logged_in(&stage).await;
+    let browser = &desk.browser;
+    desk.go("#/dead-letters").await;
+    desk.click("a", "sensors/line-1/log").await;
+    browser.sees("packet_too_large").await;
+    // So much is not shown unasked.
+    let length = "document.querySelector('.payload').textContent.length";
+    assert!(browser.is(&format!("{length} < 20000")).await);
+    desk.click("button", "Show all of it").await;
+    browser.until(&format!("{length} === {TOO_LARGE}")).await;
+
+    desk.click("button", "Redrive").await;
+    browser.sees("Redrive 1 dead letter?").await;
+    desk.click("button", "Redrive").await;
+    browser.sees("1 refused again").await;
+    browser
+        .sees("packet_too_large; it is a dead letter again")
+        .await;
+    desk.click("a", "Look at it").await;
+    browser.sees("redriven 1 time").await;
+    assert!(!browser.is("document.querySelector('dialog')").await);
 }

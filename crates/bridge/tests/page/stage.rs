@@ -10,6 +10,8 @@ use bridge_testkit::{
 pub(crate) const TOKEN: &str = "swordfish-0123456789abcdef";
 /// How long anything may take that is expected to happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// A packet that the cloud never takes.
+pub(crate) const TOO_LARGE: usize = 30_000;
 /// The cloud takes what line 1 sends, and nothing else.
 const DENYING: &str = "topic read #\ntopic write plants/7/sensors/line-1/#\n";
 const GRANTING: &str = "topic read #\ntopic write #\n";
@@ -27,7 +29,11 @@ pub(crate) struct Stage {
 impl Stage {
     pub(crate) async fn start() -> Self {
         let plant = Mosquitto::start().await;
-        let cloud = Mosquitto::builder().acl(DENYING).start().await;
+        let cloud = Mosquitto::builder()
+            .acl(DENYING)
+            .config_line("max_packet_size 20000")
+            .start()
+            .await;
         let historian = Mosquitto::start().await;
         let admin = PortLease::take();
         let installation = Installation::with(|monitor| {

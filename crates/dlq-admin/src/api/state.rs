@@ -24,6 +24,10 @@ pub(crate) struct BridgeView {
     /// The time of the machine.
     #[schema(format = DateTime)]
     now: String,
+    /// `active` or `standby`, where a lease says which of several replicas has the exclusive
+    /// sessions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role: Option<&'static str>,
     sessions: usize,
     /// Those of them with a connection that is not there.
     sessions_down: usize,
@@ -183,6 +187,7 @@ pub(crate) async fn bridge(
         id: described.bridge.to_string(),
         version: described.version.to_owned(),
         now: app.clock.wall().to_string(),
+        role: app.observed.role(),
         sessions: described.sessions.len(),
         sessions_down: described.sessions.iter().filter(|s| down(&s.name)).count(),
         routes: described.routes.len(),

@@ -169,6 +169,9 @@ impl Observed for Behind {
         self.overview.refresh_metrics();
         self.registry.gather()
     }
+    fn role(&self) -> Option<&'static str> {
+        Some("active")
+    }
     fn described(&self) -> Arc<Described> {
         self.described.clone()
     }

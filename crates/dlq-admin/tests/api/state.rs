@@ -31,6 +31,7 @@ async fn a_bridge_is_shown_with_its_sessions_routes_and_bindings() {
         (&bridge["id"], &bridge["version"]),
         (&"test".into(), &"0.0.0".into())
     );
+    assert_eq!(bridge["role"], "active");
     assert_eq!(
         (&bridge["bindings"], &bridge["dead_letters"]),
         (&3.into(), &5.into())
