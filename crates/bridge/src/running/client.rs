@@ -373,3 +373,6 @@ pub(super) fn tls(ca: Option<&Path>) -> anyhow::Result<TlsConnector> {
         .with_no_client_auth();
     Ok(TlsConnector::from(Arc::new(config)))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,161 +1,17 @@
 //! What an operator does with a running bridge from the command line.
 
-use std::fs::File;
-use std::io::{Read as _, Write as _};
-use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
+mod site;
 
-use bridge_testkit::{
-    Authority, BridgeConfig, BridgeProcess, Installation, Mosquitto, PortLease, Publish, RawClient,
-    wait_for,
-};
+use std::process::Stdio;
+
+use bridge_testkit::{Authority, PortLease, RawClient, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 
+use self::site::{GRANTING, Site, TOKEN, ask, ids, on_a_terminal, path, run};
 use crate::judged::{Grant, Judged};
-use crate::setup::{BRIDGE, PATIENCE, publish, subscriber};
-
-const TOKEN: &str = "swordfish-0123456789abcdef";
-const DENYING: &str = "topic read #\ntopic write good/#\n";
-const GRANTING: &str = "topic readwrite #\n";
-
-/// A bridge with an admin API, whose destination may refuse.
-struct Site {
-    source: Mosquitto,
-    destination: Mosquitto,
-    installation: Installation,
-    bridge: BridgeProcess,
-    admin: PortLease,
-}
-
-/// What a command came to.
-struct Said {
-    code: i32,
-    out: String,
-    err: String,
-}
-
-impl Said {
-    fn of(output: &Output) -> Self {
-        Self {
-            code: output.status.code().expect("it ends by itself"),
-            out: String::from_utf8(output.stdout.clone()).expect("text"),
-            err: String::from_utf8(output.stderr.clone()).expect("text"),
-        }
-    }
-
-    fn all(&self) -> String {
-        format!("exit {}\n{}---\n{}", self.code, self.out, self.err)
-    }
-
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.out).unwrap_or_else(|why| panic!("{why}: {}", self.all()))
-    }
-}
-
-impl Site {
-    async fn start(section: impl FnOnce(u16) -> String) -> Self {
-        Self::start_with(section, |config| config).await
-    }
-
-    async fn start_with(
-        section: impl FnOnce(u16) -> String,
-        more: impl FnOnce(BridgeConfig) -> BridgeConfig,
-    ) -> Self {
-        let source = Mosquitto::start().await;
-        let destination = Mosquitto::builder().acl(DENYING).start().await;
-        let admin = PortLease::take();
-        let config = BridgeConfig::between(source.url(), destination.url());
-        let installation = Installation::new(&more(config.top(section(admin.port()))));
-        std::fs::write(
-            installation.config_path().with_file_name("token"),
-            format!("{TOKEN}\n"),
-        )
-        .unwrap();
-        let process = installation.bridge(BRIDGE).ready_path("/readyz?level=full");
-        let bridge = process.start().await;
-        Self {
-            source,
-            destination,
-            installation,
-            bridge,
-            admin,
-        }
-    }
-
-    async fn plain() -> Self {
-        Self::start(|port| format!("admin: {{ listen: \"127.0.0.1:{port}\", token_file: token }}"))
-            .await
-    }
-
-    fn token_file(&self) -> PathBuf {
-        self.installation.config_path().with_file_name("token")
-    }
-
-    fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.admin.port())
-    }
-
-    async fn ask(&self, words: &str) -> Said {
-        ask(&self.admin, &self.installation, words).await
-    }
-
-    /// Sends those topics, which all become dead letters.
-    async fn refused(&self, topics: &[&str]) -> Vec<String> {
-        let messages = topics.iter().map(|topic| Publish::new(*topic, "21.5"));
-        publish(self.source.port(), messages).await;
-        wait_for("all are dead letters", PATIENCE, async || {
-            let listed = self.ask("dead-letters list --json --all").await;
-            let ids = ids(&listed.json());
-            (ids.len() == topics.len()).then_some(ids)
-        })
-        .await
-    }
-}
-
-/// A command that is told URL and token file.
-async fn ask(admin: &PortLease, installation: &Installation, words: &str) -> Said {
-    let url = format!("http://127.0.0.1:{}", admin.port());
-    let token = installation.config_path().with_file_name("token");
-    let place = ["--url", &url, "--token-file", token.to_str().unwrap()];
-    let args: Vec<&str> = words.split(' ').chain(place).collect();
-    run(&args, &[], b"").await
-}
-
-/// The ids of a list, in its order.
-fn ids(listed: &Value) -> Vec<String> {
-    let entries = listed["dead_letters"].as_array().expect("a list");
-    let ids = entries
-        .iter()
-        .map(|entry| entry["id"].as_str().expect("an id"));
-    ids.map(str::to_owned).collect()
-}
-
-/// Runs `bridge` with nothing in its environment but that, and without a terminal.
-async fn run(args: &[&str], environment: &[(&str, &str)], input: &[u8]) -> Said {
-    let mut child = tokio::process::Command::new(BRIDGE)
-        .args(args)
-        .env_clear()
-        .envs(environment.iter().copied())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    // One that does not read goes on without.
-    let _ = stdin.write_all(input).await;
-    drop(stdin);
-    let output = tokio::time::timeout(PATIENCE, child.wait_with_output()).await;
-    Said::of(&output.expect("it ends in time").unwrap())
-}
-
-fn path(folder: &Path, name: &str) -> String {
-    folder.join(name).to_str().unwrap().to_owned()
-}
+use crate::setup::{BRIDGE, PATIENCE, subscriber};
 
 async fn topics_of(client: &mut RawClient, count: usize) -> Vec<String> {
     let mut topics = Vec::new();
@@ -473,39 +329,6 @@ async fn who_stops_watching_a_job_does_not_stop_it() {
     );
     let listed = site.ask("dead-letters list --json --limit 1").await.json();
     assert_eq!(listed["total"], MANY - 5);
-}
-
-/// What a command asks on a terminal, and what it comes to with that answer.
-fn on_a_terminal(args: &[&str], answer: &str) -> (Option<i32>, String) {
-    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    grantpt(&terminal).unwrap();
-    unlockpt(&terminal).unwrap();
-    let name = ptsname(&terminal, Vec::new()).unwrap();
-    let end = || {
-        let mut options = File::options();
-        options
-            .read(true)
-            .write(true)
-            .open(name.to_str().unwrap())
-            .unwrap()
-    };
-    let mut command = std::process::Command::new(BRIDGE);
-    command.args(args).stdin(end()).stdout(end()).stderr(end());
-    let mut child = command.spawn().unwrap();
-    // Its ends of the terminal are the only ones left, so that reading ends when it does.
-    drop(command);
-    let mut terminal = File::from(terminal);
-    let mut shown = Vec::new();
-    while !shown.ends_with(b"[y/N] ") {
-        let mut byte = [0];
-        assert_eq!(terminal.read(&mut byte).unwrap(), 1);
-        shown.extend(byte);
-    }
-    terminal.write_all(answer.as_bytes()).unwrap();
-    // Linux says EIO, not end of file, when the other end of a terminal is closed.
-    let _ = terminal.read_to_end(&mut shown);
-    let code = child.wait().unwrap().code();
-    (code, String::from_utf8(shown).unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]
