@@ -110,6 +110,7 @@ async fn the_commands_tell_the_whole_story_of_what_was_refused() {
         assert!(letter["received"].as_str() <= began, "{letter}");
 
         let id = letter["id"].as_str().unwrap();
+        let entry = letter["dead_letter_id"].as_str().unwrap();
         let whole = asked(
             &judged.installation,
             &format!("dead-letters show DATA {id}"),
@@ -134,6 +135,7 @@ async fn the_commands_tell_the_whole_story_of_what_was_refused() {
         .await;
         for fact in [
             id,
+            entry,
             reason,
             why,
             "all/out",
@@ -147,7 +149,9 @@ async fn the_commands_tell_the_whole_story_of_what_was_refused() {
         assert!(text.contains(&format!("(0x{code:02x})")), "{text}");
         let command = format!("dead-letters list DATA --reason {reason} --topic {topic}");
         let listed = said(&judged.installation, &command).await;
-        assert_eq!(listed.matches(id).count(), 1, "{listed}");
+        assert_eq!(listed.matches(entry).count(), 1, "{listed}");
+        let command = format!("dead-letters show DATA {entry}");
+        assert_eq!(said(&judged.installation, &command).await, text);
     }
 }
 
