@@ -15,7 +15,7 @@ use super::broker::Broker;
 use super::cable::{BytesPerSecond, Cable};
 use super::ledger::Ledger;
 use super::reckoning::Reckoning;
-use super::story::{Cue, Snapshot};
+use super::story::{Cue, PROVOCATIONS, Snapshot};
 use super::traffic::{self, FILTERS, Published};
 use crate::config::Config;
 use crate::service::Service;
@@ -26,8 +26,6 @@ const PREFIX: &str = "plants/7/";
 const DENIED: &str = "plants/7/audit/login";
 /// A mobile link, so that one can watch the queue drain.
 const UPLINK: BytesPerSecond = BytesPerSecond(90_000);
-/// How many messages the destination is made to refuse.
-const PROVOCATIONS: u32 = 5;
 /// How long the bridge may take to connect and subscribe.
 const READY_WITHIN: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(20);

@@ -8,6 +8,9 @@ use super::ledger::Ledger;
 use super::text::{counted, grouped};
 use super::traffic::Count;
 
+/// How many messages the destination is made to refuse.
+pub(super) const PROVOCATIONS: u32 = 5;
+
 /// How things are at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Snapshot {
@@ -244,7 +247,8 @@ impl Story {
             }
             Chapter::Back => now.link_up && now.state == "live" && ledger.queued == 0,
             Chapter::Refused => {
-                now.published.audits > 0 && ledger.refused() >= now.published.audits
+                now.published.audits >= u64::from(PROVOCATIONS)
+                    && ledger.refused() >= now.published.audits
             }
             Chapter::Balance => {
                 !now.publishing
@@ -356,11 +360,16 @@ mod tests {
         assert_eq!(story.on_snapshot(&draining), None);
         assert_eq!(story.on_snapshot(&at(6, |_| ())), Some(Cue::Provoke));
 
-        let not_yet = at(7, |now| now.published.audits = 2);
-        assert_eq!(story.on_snapshot(&not_yet), None, "no dead letter yet");
-        let refused = at(8, |now| {
+        let not_all = at(7, |now| {
             now.published.audits = 2;
             now.ledger.dead_lettered = 2;
+        });
+        assert_eq!(story.on_snapshot(&not_all), None, "more are to come");
+        let not_yet = at(7, |now| now.published.audits = 5);
+        assert_eq!(story.on_snapshot(&not_yet), None, "no dead letter yet");
+        let refused = at(8, |now| {
+            now.published.audits = 5;
+            now.ledger.dead_lettered = 5;
         });
         assert_eq!(story.on_snapshot(&refused), Some(Cue::StopPublishing));
 
@@ -377,7 +386,7 @@ mod tests {
                 "200 messages wait on disk",
                 "200 came back from disk, 50 joined them",
                 "250 drained in 2.0 s, new ones behind them",
-                "2 dead letters; 200 others went on",
+                "5 dead letters; 200 others went on",
                 "1,000 messages accounted for",
             ]
         );
