@@ -1,5 +1,7 @@
 //! The admin API of a running bridge, as the engineer on call uses it.
 
+use std::io;
+
 use bridge_testkit::http::{self, Response};
 use bridge_testkit::{
     BridgeProcess, Collector, Installation, Mosquitto, PortLease, numbered, wait_for,
@@ -8,11 +10,16 @@ use serde_json::{Value, json};
 
 use crate::setup::{BRIDGE, PATIENCE, publish};
 
-const TOKEN: &str = "swordfish-0123456789abcdef";
+/// The token of every admin API here.
+pub(crate) const TOKEN: &str = "swordfish-0123456789abcdef";
 const SENT: u64 = 20;
 
 /// A bridge from `source` to each of those, with its admin API on a port of its own.
-fn installation(source: &Mosquitto, to: &[(&str, &Mosquitto)], admin: &PortLease) -> Installation {
+pub(crate) fn installation(
+    source: &Mosquitto,
+    to: &[(&str, &Mosquitto)],
+    admin: &PortLease,
+) -> Installation {
     let session = |(name, broker): &(&str, &Mosquitto)| {
         let url = broker.url();
         format!("  {name}: {{ url: \"{url}\", client_id: {name} }}\n")
@@ -22,7 +29,7 @@ fn installation(source: &Mosquitto, to: &[(&str, &Mosquitto)], admin: &PortLease
         to.iter().map(session).collect(),
         to.iter().map(binding).collect(),
     );
-    Installation::with(|port| {
+    let installation = Installation::with(|port| {
         format!(
             "bridge: {{ id: test }}\n\
              data_dir: data\n\
@@ -39,29 +46,46 @@ fn installation(source: &Mosquitto, to: &[(&str, &Mosquitto)], admin: &PortLease
             admin.port(),
             source.url(),
         )
-    })
+    });
+    put_token(&installation);
+    installation
 }
 
-/// Asks a bridge's admin API with its token.
-struct Admin(u16);
+/// Writes the file that the token is in.
+pub(crate) fn put_token(installation: &Installation) {
+    let token = installation.config_path().with_file_name("token");
+    std::fs::write(token, format!("{TOKEN}\n")).unwrap();
+}
+
+/// Asks the admin API at that port of 127.0.0.1 with its token.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Admin(pub(crate) u16);
 
 impl Admin {
-    async fn get(&self, path: &str) -> Value {
+    pub(crate) async fn get(&self, path: &str) -> Value {
         let response = self.ask("GET", path, "").await;
         assert_eq!(response.status, 200, "{path}: {}", response.body);
         serde_json::from_str(&response.body).unwrap()
     }
 
-    async fn ask(&self, method: &str, path: &str, body: &str) -> Response {
+    pub(crate) async fn ask(&self, method: &str, path: &str, body: &str) -> Response {
+        self.try_ask(method, path, body).await.unwrap()
+    }
+
+    /// The same, where the connection may break.
+    pub(crate) async fn try_ask(
+        &self,
+        method: &str,
+        path: &str,
+        body: &str,
+    ) -> io::Result<Response> {
         let bearer = format!("Bearer {TOKEN}");
         let headers = [
             ("authorization", bearer.as_str()),
             ("content-type", "application/json"),
         ];
         let path = format!("/api/v1{path}");
-        http::request_within(PATIENCE, self.0, method, &path, &headers, body)
-            .await
-            .unwrap()
+        http::request_within(PATIENCE, self.0, method, &path, &headers, body).await
     }
 }
 
@@ -78,8 +102,6 @@ async fn i22_after_the_cause_is_mended_a_redrive_reaches_the_one_binding_that_mi
     let admin = PortLease::take();
     let brokers = [("one", &one), ("two", &two), ("three", &three)];
     let installation = installation(&source, &brokers, &admin);
-    let token = installation.config_path().with_file_name("token");
-    std::fs::write(token, format!("{TOKEN}\n")).unwrap();
     // Whatever else is logged, the audit log is.
     let process = installation.bridge(BRIDGE).args(["--log", "error"]);
     let mut bridge = process.start().await;

@@ -28,6 +28,7 @@ mod mapping;
 mod monitor;
 mod policy;
 mod reach;
+mod redrive;
 mod refused;
 mod restart;
 mod retained;

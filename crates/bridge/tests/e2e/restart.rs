@@ -9,7 +9,7 @@ use crate::setup::{BRIDGE, Line, PATIENCE, ledger, publish, until_drained};
 
 /// Waits until the source has heard of so many messages that they are settled: those it would not
 /// have heard of at a kill come again.
-async fn until_acknowledged(source: &Mosquitto, client_id: &str, messages: usize) {
+pub(crate) async fn until_acknowledged(source: &Mosquitto, client_id: &str, messages: usize) {
     let heard = format!("Received PUBACK from {client_id} ");
     wait_until("the source knows", PATIENCE, || {
         source.log().matches(&heard).count() >= messages

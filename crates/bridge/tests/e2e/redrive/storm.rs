@@ -1,0 +1,228 @@
+//! Many redrives of the same dead letters at once, through cut connections and kills.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bridge_testkit::{Chance, Cut, Mosquitto, Proxy};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use super::sent::Sent;
+use super::{Night, PATIENCE, size};
+use crate::admin::Admin;
+
+/// How many calls there are, half of them of one client and half of another.
+const CALLS: usize = 200;
+/// How many entries each client takes at a time beside that.
+const FEW: usize = 20;
+/// How often the bridge is killed.
+const KILLS: usize = 2;
+/// How often each client's connections are cut before a kill.
+const CUTS: usize = 2;
+/// Between two looks, and before a call that had no answer is made again.
+const PACE: Duration = Duration::from_millis(10);
+
+/// What a call was told in the end.
+struct Answer {
+    /// How many kills there had been before.
+    kills: usize,
+    asked: usize,
+    status: u16,
+    body: Value,
+    /// What had come to the destination when the answer was there.
+    sent: Sent,
+}
+
+/// One of the clients, cheap to clone.
+#[derive(Clone)]
+struct Client {
+    admin: Admin,
+    /// Calls wait for what becomes of the messages.
+    waits: bool,
+    destination: Arc<Mosquitto>,
+    kills: Arc<AtomicUsize>,
+    answers: Arc<Mutex<Vec<Answer>>>,
+}
+
+impl Client {
+    /// Redrives `ids`, and keeps what is answered.
+    async fn redrive(&self, ids: &[String]) {
+        let body = json!({ "ids": ids }).to_string();
+        let query = if self.waits { "?wait=20" } else { "" };
+        let path = format!("/dead-letters/redrive{query}");
+        let (status, body) = until_answered(self.admin, &path, &body).await;
+        let answer = Answer {
+            kills: self.kills.load(Ordering::SeqCst),
+            asked: ids.len(),
+            status,
+            body,
+            sent: Sent::read(&self.destination.log(), "bridge-cloud"),
+        };
+        self.answers.lock().unwrap().push(answer);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i21_of_200_redrives_of_the_same_dead_letters_exactly_one_moves_each_whatever_breaks() {
+    let count = size("BRIDGE_REDRIVE_ENTRIES", 400);
+    let mut night = Night::with_dead_letters(count).await;
+    let letters = night.dead_letters().await;
+    assert_eq!(letters.len(), count);
+    let lines = [
+        Proxy::start(night.admin.port()).await,
+        Proxy::start(night.admin.port()).await,
+    ];
+    let kills = Arc::new(AtomicUsize::new(0));
+    let answers = Arc::new(Mutex::new(Vec::new()));
+    let clients = [(0, false), (1, true)].map(|(line, waits): (usize, bool)| Client {
+        admin: Admin(lines[line].port()),
+        waits,
+        destination: night.destination.clone(),
+        kills: kills.clone(),
+        answers: answers.clone(),
+    });
+    let ids: Arc<[String]> = letters.keys().cloned().collect();
+    let mut calls = JoinSet::new();
+    for call in 0..CALLS {
+        let (client, ids) = (clients[call % 2].clone(), ids.clone());
+        calls.spawn(async move { client.redrive(&ids).await });
+    }
+    // Answers that come before a kill are to be true after it.
+    let mut small_calls = JoinSet::new();
+    for client in clients {
+        let ids = ids.clone();
+        small_calls.spawn(async move {
+            for few in ids.chunks(FEW) {
+                client.redrive(few).await;
+            }
+        });
+    }
+
+    let mut chance = Chance::new(20);
+    let mut left = count as u64;
+    let mut in_the_middle = 0;
+    for _ in 0..KILLS {
+        // Early: calls go on while the bridge is looked at and killed.
+        let goal = left - left / 5;
+        cut_at_random(&night, &lines, goal, &mut chance).await;
+        let now = night.kill().await;
+        kills.fetch_add(1, Ordering::SeqCst);
+        in_the_middle += usize::from(0 < now && now < left);
+        left = now;
+        night.relaunch().await;
+    }
+    assert!(in_the_middle > 0, "no kill came in the middle");
+    while let Some(ended) = calls.join_next().await {
+        ended.unwrap();
+    }
+    small_calls.shutdown().await;
+    night.all_came(count).await;
+    let metrics = night.bridge.metrics().await;
+    let moved = metrics.whole("bridge_redrive_total", &[("outcome", "moved")]);
+    assert_eq!(moved.unwrap_or(0), left, "moves since the last kill");
+    let answers = answers.lock().unwrap();
+    assert!(answers.len() >= CALLS);
+    are_true(&answers, &letters);
+}
+
+/// Makes a call until it is answered: a connection that breaks says nothing of what was done.
+async fn until_answered(admin: Admin, path: &str, body: &str) -> (u16, Value) {
+    let end = Instant::now() + 4 * PATIENCE;
+    loop {
+        let answer = admin.try_ask("POST", path, body).await;
+        match answer {
+            Ok(answer) if [200, 207].contains(&answer.status) => {
+                return (answer.status, serde_json::from_str(&answer.body).unwrap());
+            }
+            // Too many are under way.
+            Ok(answer) => assert_eq!(answer.status, 503, "{}", answer.body),
+            Err(error) => assert!(Instant::now() < end, "no answer: {error}"),
+        }
+        sleep(PACE).await;
+    }
+}
+
+/// Cuts connections until there are no more dead letters than that.
+async fn cut_at_random(night: &Night, lines: &[Proxy; 2], goal: u64, chance: &mut Chance) {
+    let end = Instant::now() + PATIENCE;
+    let mut cuts = [0; 2];
+    let mut next = Instant::now();
+    while night.ledger().await.dead_letters > goal {
+        assert!(
+            Instant::now() < end,
+            "nothing moves:\n{}",
+            night.bridge.output()
+        );
+        if Instant::now() >= next {
+            let how = [Cut::Reset, Cut::Finish][usize::from(chance.below(2) == 1)];
+            match chance.below(3) {
+                0 if cuts[0] < CUTS => {
+                    cuts[0] += 1;
+                    lines[0].cut(how);
+                }
+                1 if cuts[1] < CUTS => {
+                    cuts[1] += 1;
+                    lines[1].cut(how);
+                }
+                _ => night.line.cut(how),
+            }
+            next = Instant::now() + Duration::from_millis(20 + chance.below(100));
+        }
+        sleep(PACE).await;
+    }
+}
+
+/// Sees that the answers agree with each other and with what came.
+fn are_true(answers: &[Answer], letters: &BTreeMap<String, String>) {
+    let mut moved: BTreeMap<&str, u32> = BTreeMap::new();
+    let mut now: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for answer in answers {
+        let results = answer.body["results"].as_array().unwrap();
+        assert_eq!(results.len(), answer.asked);
+        let mut of_this = 0;
+        let sent = answer.sent.topics();
+        for result in results {
+            let text = |field: &str| result[field].as_str();
+            let id = text("id").unwrap();
+            let topic = letters[id].as_str();
+            match text("outcome").unwrap() {
+                "moved" => {
+                    of_this += 1;
+                    *moved.entry(id).or_default() += 1;
+                    match text("verdict") {
+                        Some("delivered") => assert!(sent.contains(topic), "{result}"),
+                        None | Some("queued") => {}
+                        Some(other) => panic!("{other}: {result}"),
+                    }
+                }
+                "already_redriven" => {}
+                // What the killed process did is not remembered.
+                "not_found" => {
+                    assert!(answer.kills > 0, "{result}");
+                    continue;
+                }
+                other => panic!("{other}: {result}"),
+            }
+            now.entry(id)
+                .or_default()
+                .insert(text("message_id").unwrap());
+        }
+        assert_eq!(answer.body["moved"], of_this);
+        let all = of_this == answer.asked;
+        assert_eq!(answer.status, if all { 200 } else { 207 });
+    }
+    for (id, times) in &moved {
+        assert_eq!(*times, 1, "{id} was moved by more than one");
+    }
+    for (id, told) in &now {
+        assert_eq!(told.len(), 1, "{id} became {told:?}");
+    }
+    let before = answers.iter().filter(|answer| answer.kills < KILLS).count();
+    println!(
+        "{} moves were told, {before} answers came before the last kill",
+        moved.len()
+    );
+}
