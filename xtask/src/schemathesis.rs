@@ -40,7 +40,22 @@ pub(crate) fn install() -> Result<()> {
     make()
         .or_else(|_| setup::install("python3-venv").and_then(|()| make()))
         .context("schemathesis needs python3 with its module venv")?;
-    succeed(Command::new(folder.join("bin/pip")).args(["install", "--quiet", VERSION]))?;
+    let mut pip = Command::new(folder.join("bin/python"));
+    pip.args(["-m", "pip", "install", "--quiet", "--no-input"])
+        .args([
+            "--disable-pip-version-check",
+            "--timeout",
+            "20",
+            "--retries",
+            "2",
+        ])
+        .arg(VERSION);
+    succeed(&mut pip).with_context(|| {
+        format!(
+            "the admin API is tried with {VERSION}, which pip did not get: is PyPI reachable, or a \
+             mirror that PIP_INDEX_URL names?"
+        )
+    })?;
     println!("schemathesis is installed: {}", program().display());
     Ok(())
 }
@@ -62,10 +77,19 @@ pub(crate) fn run() -> Result<()> {
     runtime.block_on(try_out(&bridge))
 }
 
+/// The bridge that the tests use. Cargo builds for one package what is the same for all of the
+/// workspace with other features, and so anew; what a test of the bridge needs is there already.
 fn built() -> Result<PathBuf> {
     let mut build = Command::new(cargo());
     build
-        .args(["build", "-p", "bridge", "--locked"])
+        .args([
+            "test",
+            "--workspace",
+            "--test",
+            "cli",
+            "--no-run",
+            "--locked",
+        ])
         .current_dir(root());
     succeed(&mut build)?;
     let target = std::env::var_os("CARGO_TARGET_DIR");

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use bridge_core::{Clock, Name, Permit};
+use bridge_dlq_admin::{LeaseFacts, LeaseHolder};
 use bridge_lease::{
     FileLease, Keeper, LeaseStats, LeaseStore as Store, Owner, PostgresLease, Role,
 };
@@ -16,6 +17,7 @@ use crate::config::{Config, LeaseStore, Mode};
 /// The lease, and the sessions that wait for it.
 pub(crate) struct Lease {
     keeper: Arc<Keeper>,
+    owner: Owner,
     sessions: BTreeSet<Name>,
     metrics: Metrics,
 }
@@ -59,10 +61,11 @@ impl Lease {
             keeper: Keeper::start(
                 store,
                 lease.name.clone(),
-                owner,
+                owner.clone(),
                 lease.settings,
                 Arc::clone(clock),
             ),
+            owner,
             sessions,
         }))
     }
@@ -84,6 +87,24 @@ impl Lease {
             "active"
         } else {
             "standby"
+        }
+    }
+
+    /// What the admin API tells of it.
+    pub(crate) fn facts(&self) -> LeaseFacts {
+        let held = |owner: &Owner, token| LeaseHolder {
+            owner: owner.instance().to_owned(),
+            token,
+        };
+        match self.keeper.role() {
+            Role::Active { token } => LeaseFacts {
+                active: true,
+                holder: Some(held(&self.owner, token)),
+            },
+            Role::Standby { holder } => LeaseFacts {
+                active: false,
+                holder: holder.map(|holder| held(&holder.owner, holder.token)),
+            },
         }
     }
 

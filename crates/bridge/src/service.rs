@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use bridge_core::{Backoff, Clock, Name, Permit, Sink, Source, Store, SystemClock};
-use bridge_dlq_admin::{Admin, Described, SessionFacts};
+use bridge_dlq_admin::{Admin, Described, LeaseFacts, SessionFacts};
 use bridge_queue::{Journal, RecoveryReport};
 use bridge_runtime::{Overview, Parts, Runtime, Status, Stopped, subscriptions_of};
 use bridge_transport::{Reader, SessionConfig, SessionKind, Writer, WriterIdentity};
@@ -275,16 +275,16 @@ impl bridge_dlq_admin::Observed for Observation {
         Observed::status(self)
     }
 
-    fn role(&self) -> Option<&'static str> {
-        Observed::role(self)
-    }
-
     fn metrics(&self) -> Vec<MetricFamily> {
         Observed::metrics(self)
     }
 
     fn described(&self) -> Arc<Described> {
         self.described.clone()
+    }
+
+    fn lease(&self) -> Option<LeaseFacts> {
+        self.lease.as_ref().map(|lease| lease.facts())
     }
 }
 

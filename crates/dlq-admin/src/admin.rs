@@ -67,12 +67,30 @@ pub enum StartError {
 pub trait Observed: Send + Sync + 'static {
     /// How it goes, or `None` once it is stopping.
     fn status(&self) -> Option<Status>;
-    /// `active` or `standby`, where a lease says which.
-    fn role(&self) -> Option<&'static str>;
     /// Every metric, up to date.
     fn metrics(&self) -> Vec<MetricFamily>;
     /// What it is.
     fn described(&self) -> Arc<Described>;
+    /// How it stands with the lease of its exclusive sessions, where it has any.
+    fn lease(&self) -> Option<LeaseFacts>;
+}
+
+/// How an instance stands with the lease of its exclusive sessions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseFacts {
+    /// Whether it holds the lease: it is active, or else on standby.
+    pub active: bool,
+    /// Who holds the lease, as far as is known.
+    pub holder: Option<LeaseHolder>,
+}
+
+/// Who holds a lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseHolder {
+    /// The name of the instance.
+    pub owner: String,
+    /// The number of its tenure.
+    pub token: u64,
 }
 
 /// What a bridge is, apart from how it goes.

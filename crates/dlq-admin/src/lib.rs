@@ -28,7 +28,9 @@ mod problem;
 mod rates;
 mod request;
 
-pub use admin::{Admin, AdminOptions, Described, Observed, SessionFacts, StartError};
+pub use admin::{
+    Admin, AdminOptions, Described, LeaseFacts, LeaseHolder, Observed, SessionFacts, StartError,
+};
 pub use auth::{InvalidToken, Token, TokenOrigin};
 pub use files::FileError;
 pub use listener::{TlsError, TlsFiles};

@@ -76,6 +76,9 @@ pub enum ControlError {
     /// The route would not take a message of that topic.
     #[error("none of the route's topic filters matches that topic")]
     NotTaken,
+    /// No binding could make a topic of that one.
+    #[error("no binding can publish a message of that topic: what it becomes there is no topic")]
+    TopicInvalid,
     /// The queue of one of the bindings has no room: nothing was stored.
     #[error("the queue is full; make room first")]
     QueueFull,

@@ -78,6 +78,24 @@ async fn i18_a_standby_delivers_soon_after_the_active_was_killed_with_postgresql
     killed_under_load(Store::postgres().await).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_of_a_pair_tells_its_role_and_who_holds_the_lease() {
+    let pair = Pair::start(Store::file(), Destination::OfEach).await;
+    let active = pair.active().await;
+    let told = wait_for("the standby knows who is active", PATIENCE, async || {
+        let (active, standby) = (pair.told(active).await, pair.told(active.other()).await);
+        (standby["lease_token"] == active["lease_token"]).then_some((active, standby))
+    });
+    let (active, standby) = told.await;
+    assert_eq!(
+        (&active["role"], &standby["role"]),
+        (&"active".into(), &"standby".into())
+    );
+    assert!(active["lease_token"].is_u64(), "{active}");
+    assert!(active["lease_holder"].is_string(), "{active}");
+    assert_eq!(active["lease_holder"], standby["lease_holder"]);
+}
+
 async fn halted_past_its_lease(store: Store) {
     const MESSAGES: u64 = 10_000;
     let mut pair = Pair::start(store, Destination::Exclusive).await;

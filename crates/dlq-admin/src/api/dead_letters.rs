@@ -110,6 +110,7 @@ pub(crate) fn failed(error: ControlError) -> Problem {
             "none of the route's topic filters takes it; name a `binding`, or another topic",
         )
         .field("topic"),
+        ControlError::TopicInvalid => Problem::new(Kind::Invalid, error.to_string()).field("topic"),
         ControlError::QueueFull => Problem::new(Kind::QueueFull, error.to_string()),
         ControlError::StoreFails => Problem::new(Kind::StoreUnavailable, error.to_string())
             .retry_after(std::time::Duration::from_secs(5)),

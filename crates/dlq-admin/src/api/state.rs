@@ -8,7 +8,7 @@ use bridge_runtime::{BindingSpec, BindingStatus, DeliveryMode, Status};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::admin::App;
+use crate::admin::{App, LeaseFacts};
 use crate::auth::Who;
 use crate::problem::{Problem, ProblemDetails};
 use crate::rates::{Counts, PerSecond};
@@ -24,10 +24,15 @@ pub(crate) struct BridgeView {
     /// The time of the machine.
     #[schema(format = DateTime)]
     now: String,
-    /// `active` or `standby`, where a lease says which of several replicas has the exclusive
-    /// sessions.
+    /// `active` or `standby`; absent where no session is exclusive.
     #[serde(skip_serializing_if = "Option::is_none")]
     role: Option<&'static str>,
+    /// The instance that holds the lease of the exclusive sessions, as far as is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lease_holder: Option<String>,
+    /// The number of its tenure, greater for each of any instance.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lease_token: Option<u64>,
     sessions: usize,
     /// Those of them with a connection that is not there.
     sessions_down: usize,
@@ -50,10 +55,12 @@ pub(crate) struct SessionView {
     protocol: String,
     /// What the broker keeps while we are away: `ephemeral` or `persistent`.
     mode: String,
-    /// The connection that reads; absent where nothing is read.
+    /// The connection that reads; absent where nothing is read, and of an exclusive session on
+    /// standby.
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<Connection>,
-    /// The connection that writes; absent where nothing is written.
+    /// The connection that writes; absent where nothing is written, and of an exclusive session
+    /// on standby.
     #[serde(skip_serializing_if = "Option::is_none")]
     destination: Option<Connection>,
 }
@@ -183,11 +190,16 @@ pub(crate) async fn bridge(
         status.sources.get(name) == Some(&SourceState::Down)
             || status.sinks.get(name) == Some(&false)
     };
+    let lease = app.observed.lease();
+    let role = |lease: &LeaseFacts| if lease.active { "active" } else { "standby" };
+    let holder = lease.as_ref().and_then(|lease| lease.holder.as_ref());
     Ok(Json(BridgeView {
         id: described.bridge.to_string(),
         version: described.version.to_owned(),
         now: app.clock.wall().to_string(),
-        role: app.observed.role(),
+        role: lease.as_ref().map(role),
+        lease_holder: holder.map(|holder| holder.owner.clone()),
+        lease_token: holder.map(|holder| holder.token),
         sessions: described.sessions.len(),
         sessions_down: described.sessions.iter().filter(|s| down(&s.name)).count(),
         routes: described.routes.len(),

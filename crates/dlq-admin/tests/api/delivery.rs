@@ -1,6 +1,6 @@
 //! Pausing bindings, and test messages.
 
-use crate::fixture::{Fixture, audited, json, problem};
+use crate::fixture::{Fixture, Setup, audited, json, problem};
 
 const ONE: &str = "/api/v1/bindings/telemetry/one";
 const INJECT: &str = "/api/v1/routes/telemetry/inject";
@@ -69,6 +69,36 @@ async fn a_test_message_goes_through_the_route_or_to_one_binding() {
     assert_eq!(fixture.sinks["one"].accepted(), ["all", "one"]);
     assert_eq!(fixture.sinks["three"].accepted(), ["all"]);
     assert!(!audited("action=\"inject\"").is_empty());
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn a_test_message_that_no_binding_could_publish_is_refused_at_once() {
+    let fixture = Fixture::with(Setup {
+        topic: "out/{topic[1]}",
+        ..Setup::default()
+    })
+    .await;
+    let only_one = "{\"topic\": \"a\", \"binding\": \"one\"}";
+    let response = fixture.post(INJECT, only_one).await;
+    assert_eq!(problem(&response, 422, "invalid")["field"], "topic");
+    let path = format!("{INJECT}?wait=20");
+    let answer = json(&fixture.post(&path, "{\"topic\": \"a\"}").await);
+    let of_one = &answer["bindings"][0];
+    assert_eq!(
+        (&of_one["verdict"], &of_one["reason"]),
+        (&"refused".into(), &"topic_invalid".into()),
+        "the others can: it goes as a message does that arrives"
+    );
+    assert_eq!(answer["bindings"][1]["verdict"], "delivered");
+    let one = fixture.binding_until("one", "it is idle", |binding| {
+        binding["queue"]["entries"] == 0
+    });
+    assert_eq!(
+        one.await["dead_letters"]["entries"],
+        1,
+        "nothing of the first"
+    );
     fixture.stop().await;
 }
 

@@ -12,7 +12,8 @@ use bridge_core::{
     Outgoing, QoS, ReasonCode, Sink, Source, Subscription, SystemClock, TopicTemplate,
 };
 use bridge_dlq_admin::{
-    Admin, AdminOptions, Described, Observed, SessionFacts, TlsFiles, Token, TokenOrigin,
+    Admin, AdminOptions, Described, LeaseFacts, Observed, SessionFacts, TlsFiles, Token,
+    TokenOrigin,
 };
 use bridge_runtime::{
     BindingSpec, DeadLetterBounds, DeferralSpec, DeliveryMode, OnDeadLettersFull, OnExpired,
@@ -158,6 +159,7 @@ struct Behind {
     stopping: AtomicBool,
     /// Its next look at the status panics: a defect.
     defect: AtomicBool,
+    lease: Option<LeaseFacts>,
 }
 
 impl Observed for Behind {
@@ -169,11 +171,11 @@ impl Observed for Behind {
         self.overview.refresh_metrics();
         self.registry.gather()
     }
-    fn role(&self) -> Option<&'static str> {
-        Some("active")
-    }
     fn described(&self) -> Arc<Described> {
         self.described.clone()
+    }
+    fn lease(&self) -> Option<LeaseFacts> {
+        self.lease.clone()
     }
 }
 
@@ -181,6 +183,9 @@ impl Observed for Behind {
 pub(crate) struct Setup {
     pub(crate) token: TokenOrigin,
     pub(crate) tls: Option<TlsFiles>,
+    pub(crate) lease: Option<LeaseFacts>,
+    /// What the topic becomes at the binding `one`.
+    pub(crate) topic: &'static str,
 }
 
 impl Default for Setup {
@@ -188,6 +193,8 @@ impl Default for Setup {
         Self {
             token: TokenOrigin::Text(Token::parse(TOKEN).unwrap()),
             tls: None,
+            lease: None,
+            topic: "out/{topic}",
         }
     }
 }
@@ -269,12 +276,14 @@ impl Fixture {
                 (binding, Arc::new(switch))
             })
             .collect();
+        let mut bindings: Vec<_> = BINDINGS.into_iter().map(binding).collect();
+        bindings[0].topic = TopicTemplate::parse(setup.topic).unwrap();
         let route = RouteSpec {
             name: name("telemetry"),
             source: name("plant"),
             subscriptions: vec![asked],
             mode: DeliveryMode::StoreAndForward,
-            bindings: BINDINGS.into_iter().map(binding).collect(),
+            bindings,
         };
         let registry = Registry::new();
         let second = Duration::from_millis(1);
@@ -306,6 +315,7 @@ impl Fixture {
             }),
             stopping: AtomicBool::new(false),
             defect: AtomicBool::new(false),
+            lease: setup.lease,
         });
         let options = AdminOptions {
             listen: "127.0.0.1:0".parse().unwrap(),

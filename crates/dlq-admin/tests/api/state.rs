@@ -1,6 +1,8 @@
 //! How the bridge goes, as the API tells it.
 
+use bridge_dlq_admin::{LeaseFacts, LeaseHolder};
 use bridge_testkit::{Authority, wait_for};
+use serde_json::json;
 
 use crate::fixture::{Fixture, PATIENCE, Setup, TOKEN};
 
@@ -31,11 +33,11 @@ async fn a_bridge_is_shown_with_its_sessions_routes_and_bindings() {
         (&bridge["id"], &bridge["version"]),
         (&"test".into(), &"0.0.0".into())
     );
-    assert_eq!(bridge["role"], "active");
     assert_eq!(
         (&bridge["bindings"], &bridge["dead_letters"]),
         (&3.into(), &5.into())
     );
+    assert!(bridge.get("role").is_none(), "no session is exclusive");
     let sessions = fixture.get("/api/v1/sessions").await;
     let plant = &sessions["items"][0];
     assert_eq!(plant["source"]["client_id"], "bridge-plant");
@@ -46,6 +48,33 @@ async fn a_bridge_is_shown_with_its_sessions_routes_and_bindings() {
     assert_eq!(routes["items"][0]["topics"][0], "#");
     assert_eq!(routes["items"][0]["delivery"], "store_and_forward");
     fixture.stop().await;
+}
+
+#[tokio::test]
+async fn an_instance_tells_its_role_and_who_holds_the_lease() {
+    let other = LeaseHolder {
+        owner: "plant-7-1".to_owned(),
+        token: 12,
+    };
+    for (active, holder, told) in [
+        (
+            true,
+            Some(other.clone()),
+            json!(["active", "plant-7-1", 12]),
+        ),
+        (false, Some(other), json!(["standby", "plant-7-1", 12])),
+        (false, None, json!(["standby", null, null])),
+    ] {
+        let fixture = Fixture::with(Setup {
+            lease: Some(LeaseFacts { active, holder }),
+            ..Setup::default()
+        })
+        .await;
+        let bridge = fixture.get("/api/v1/bridge").await;
+        let found = ["role", "lease_holder", "lease_token"].map(|field| bridge[field].clone());
+        assert_eq!(json!(found), told);
+        fixture.stop().await;
+    }
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::redrive::verdict_of;
 use super::{Control, ControlError, RedriveVerdict, Shared};
 use crate::lane::{self, Job, Lane, NotTaken, Watched};
-use crate::settlement;
+use crate::{mapping, settlement};
 
 /// How long it is waited until the store has a test message.
 const STORED_WITHIN: Duration = Duration::from_secs(10);
@@ -62,6 +62,9 @@ impl Acknowledge for Told {
 impl Control {
     /// Puts one test message into the queues of a route's bindings, as one record, and waits until
     /// it is durable; then up to `wait` for what becomes of it.
+    ///
+    /// What none of them can ever publish is refused at once. Where one can, the others give up on
+    /// it, as on a message that arrives.
     pub async fn inject(
         &self,
         route: &Name,
@@ -79,6 +82,10 @@ impl Control {
             received: now,
             message,
         });
+        let fits = |lane: &Arc<Lane>| mapping::topic(&stored, route, &lane.spec).is_some();
+        if !lanes.iter().any(fits) {
+            return Err(ControlError::TopicInvalid);
+        }
         let work = shared.clone();
         work.detached(1, async move {
             let message_id = stored.id;

@@ -4,13 +4,18 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bridge_testkit::{
-    BridgeConfig, BridgeProcess, Collector, Installation, Ledger, Mosquitto, wait_for,
+    BridgeConfig, BridgeProcess, Collector, Installation, Ledger, Mosquitto, PortLease, http,
+    wait_for,
 };
+use serde_json::Value;
 
 use super::checker;
 use super::record::{Record, Tap, What, Who};
 use super::store::Store;
 use crate::setup::{BRIDGE, PATIENCE};
+
+/// What opens the admin API of each.
+const TOKEN: &str = "swordfish-0123456789abcdef";
 
 /// How the destination's session is.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -24,6 +29,7 @@ pub(crate) struct Instance {
     pub(crate) bridge: BridgeProcess,
     pub(crate) source: Tap,
     pub(crate) destination: Tap,
+    admin: PortLease,
     _installation: Installation,
 }
 
@@ -51,12 +57,17 @@ impl Pair {
         for who in Who::BOTH {
             let to_source = Tap::start(&record, who, "source", source.port()).await;
             let to_destination = Tap::start(&record, who, "destination", destination.port()).await;
+            let admin = PortLease::take();
             let cloud = match kind {
                 Destination::Exclusive => "session_mode: exclusive",
                 Destination::OfEach => "client_id_suffix: nonce",
             };
             let config = BridgeConfig::between(to_source.url(), to_destination.url())
                 .top(store.config())
+                .top(format!(
+                    "admin: {{ listen: \"127.0.0.1:{}\", token: {TOKEN} }}",
+                    admin.port()
+                ))
                 .plant("session_mode: exclusive")
                 .cloud(cloud);
             let installation = Installation::new(&config);
@@ -66,6 +77,7 @@ impl Pair {
                 bridge: bridge.start().await,
                 source: to_source,
                 destination: to_destination,
+                admin,
                 _installation: installation,
             };
             instances.insert(who, instance);
@@ -110,6 +122,15 @@ impl Pair {
             Ok(Ok(answer)) => answer.status == 200 && answer.body.contains("role: active"),
             _ => false,
         }
+    }
+
+    /// What the admin API of that one says of the bridge as a whole.
+    pub(crate) async fn told(&self, who: Who) -> Value {
+        let bearer = format!("Bearer {TOKEN}");
+        let headers = [("authorization", bearer.as_str())];
+        let port = self.instances[&who].admin.port();
+        let asked = http::request(port, "GET", "/api/v1/bridge", &headers, "").await;
+        serde_json::from_str(&asked.unwrap().body).unwrap()
     }
 
     pub(crate) async fn until_active(&self, who: Who) {
