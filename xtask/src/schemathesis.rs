@@ -12,7 +12,7 @@ use bridge_testkit::{
 };
 
 use crate::setup;
-use crate::step::{cargo, root, shown};
+use crate::step::{as_typed, cargo, root, shown};
 
 /// A version that speaks `OpenAPI` 3.1; another one may look at other things.
 const VERSION: &str = "4.32.5";
@@ -87,6 +87,7 @@ fn built() -> Result<PathBuf> {
         .args(["test", "--workspace", "--locked", "--no-run"])
         .args(["--test", "cli"])
         .current_dir(root());
+    as_typed(&mut build);
     succeed(&mut build)?;
     let target = std::env::var_os("CARGO_TARGET_DIR");
     let target = target.map_or_else(|| root().join("target"), PathBuf::from);

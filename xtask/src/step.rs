@@ -41,7 +41,9 @@ impl Step {
 
     /// Runs the cargo that runs us.
     pub(crate) fn cargo(name: &'static str, arguments: &str) -> Self {
-        Self::new(name, &cargo(), arguments)
+        let mut step = Self::new(name, &cargo(), arguments);
+        as_typed(&mut step.command);
+        step
     }
 
     /// With a variable in the environment.
@@ -154,6 +156,17 @@ pub(crate) fn cargo() -> String {
     std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
 }
 
+/// Takes from a cargo what the one that runs us says of this package. Build scripts look at such
+/// variables, and would have all anew that a cargo from a shell has built, and the other way round.
+pub(crate) fn as_typed(cargo: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            cargo.env_remove(&name);
+        }
+    }
+}
+
 /// The root of the workspace.
 pub(crate) fn root() -> PathBuf {
     let mut root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
@@ -194,6 +207,16 @@ mod tests {
         report.skip("y", "no reason");
         report.run(step("true")).unwrap();
         report.finish().unwrap();
+    }
+
+    #[test]
+    fn a_cargo_does_not_hear_of_the_package_that_runs_it() {
+        let step = Step::cargo("x", "doc");
+        let removed: Vec<_> = step.command.get_envs().collect();
+        for name in ["CARGO_PKG_NAME", "CARGO_MANIFEST_DIR"] {
+            assert!(removed.contains(&(name.as_ref(), None)), "{name}");
+        }
+        assert_eq!(shown(&step.command), "cargo doc");
     }
 
     #[test]
