@@ -10,13 +10,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bridge_testkit::{
-    BridgeConfig, BridgeProcess, Installation, Ledger, Mosquitto, PortLease, Proxy, Publish,
+    BridgeConfig, BridgeProcess, Installation, Mosquitto, PortLease, Proxy, Publish,
 };
 
 use self::sent::Sent;
 use crate::admin::{Admin, put_token};
 use crate::restart::until_acknowledged;
-use crate::setup::{BRIDGE, PATIENCE, asked, ledger, publish, until};
+use crate::setup::{BRIDGE, PATIENCE, asked, publish, until};
 
 /// How many messages the bridge has open at the destination.
 const WINDOW: usize = 8;
@@ -91,10 +91,6 @@ impl Night {
         }
     }
 
-    async fn ledger(&self) -> Ledger {
-        ledger(&self.bridge).await
-    }
-
     /// Kills the bridge and says how many dead letters there are then. None of them was ever sent
     /// to the destination: what moves is on disk before it goes anywhere.
     async fn kill(&mut self) -> u64 {
@@ -108,6 +104,15 @@ impl Night {
         let both: Vec<_> = sent.topics().intersection(&dead).copied().collect();
         assert_eq!(both, [""; 0], "sent, and dead letters all the same");
         dead.len() as u64
+    }
+
+    /// How long the journal is.
+    fn journal_bytes(&self) -> u64 {
+        let folder = self.installation.data_dir().join("journal");
+        let files = std::fs::read_dir(folder).unwrap();
+        // One that is gone meanwhile counts for nothing.
+        let lengths = files.filter_map(|file| Some(file.ok()?.metadata().ok()?.len()));
+        lengths.sum()
     }
 
     async fn relaunch(&mut self) {
