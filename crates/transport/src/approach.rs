@@ -109,6 +109,11 @@ impl Approach {
         self.context.pass = pass;
     }
 
+    /// What it is opened with.
+    pub(crate) const fn pass(&self) -> &Pass {
+        &self.context.pass
+    }
+
     /// Opens the way to it.
     pub(crate) async fn open(&mut self) -> Result<Way, Ending> {
         let at = self.failover.at();

@@ -206,6 +206,7 @@ impl Connection {
             task: tokio::spawn(task),
             over: false,
             witness,
+            pass: approach.pass().clone(),
         };
         match welcome.await {
             Ok(welcome) => Ok(Self {
@@ -227,11 +228,10 @@ impl Connection {
     pub(crate) async fn goodbye(mut self, farewell: Option<Message>) {
         self.say_goodbye(farewell, GOODBYE).await;
         let socket = self.driver.witness.let_go();
+        let pass = self.driver.pass.clone();
         self.abandon().await;
         if let Some(socket) = socket {
-            // An error says that it is over as well as the end does; a broker that goes on
-            // sending is not listened to for ever.
-            let _ = timeout(GOODBYE, socket.heard_out()).await;
+            socket.hear_out(GOODBYE, &pass).await;
         }
     }
 
@@ -243,8 +243,8 @@ impl Connection {
         let socket = self.driver.witness.let_go();
         self.abandon().await;
         match socket {
-            Some(socket) if said => drop(timeout(each, socket.heard_out()).await),
-            Some(socket) => drop(socket.cut()),
+            Some(socket) if said => socket.hear_out(each, pass).await,
+            Some(socket) => socket.cut(),
             None => {}
         }
     }
@@ -314,6 +314,7 @@ struct Driver {
     /// The task has been awaited to its end.
     over: bool,
     witness: Arc<Witness>,
+    pass: Pass,
 }
 
 impl Driver {
@@ -356,7 +357,9 @@ impl Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         self.task.abort();
-        drop(self.witness.let_go());
+        if let Some(socket) = self.witness.let_go() {
+            socket.let_go(&self.pass);
+        }
     }
 }
 

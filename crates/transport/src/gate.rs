@@ -103,6 +103,11 @@ impl Pass {
         })
     }
 
+    /// Whether only one may be connected at a time.
+    pub(crate) const fn is_exclusive(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Whether nobody else can have been connected between this and the `earlier` one.
     pub(crate) fn follows(&self, earlier: &Self) -> bool {
         let token = |Self(held): &Self| held.as_ref().map(|held| held.token);

@@ -8,9 +8,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use rustix::net::sockopt::set_socket_linger;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Sleep, sleep, timeout};
 
 use super::Fault;
 use crate::gate::Pass;
@@ -165,12 +166,31 @@ pub(crate) enum Held {
 }
 
 impl Held {
+    /// Closes the connection, which was not heard out.
+    pub(crate) fn let_go(self, pass: &Pass) {
+        // The operating system would go on sending what it has: a CONNECT that arrives when
+        // another instance is connected throws that one out (I18).
+        if pass.is_exclusive() {
+            self.cut();
+        }
+    }
+
+    /// Closes the connection when the peer has read everything, or `within` is over.
+    pub(crate) async fn hear_out(self, within: Duration, pass: &Pass) {
+        // An error says that it is over as well as the end does; a broker that goes on sending is
+        // not listened to for ever.
+        if timeout(within, self.heard_out()).await.is_err() {
+            self.let_go(pass);
+        }
+    }
+
     /// Closes the connection at once: what the operating system still holds of it is not sent.
-    pub(crate) fn cut(self) -> io::Result<()> {
-        match self {
-            Self::Tcp(socket) => TcpStream::from_std(socket.into())?.set_zero_linger(),
-            // Nothing is on its way there.
-            Self::Unix(socket) => UnixStream::from_std(socket.into()).map(drop),
+    pub(crate) fn cut(self) {
+        // Nothing is on its way to a socket of this machine.
+        if let Self::Tcp(socket) = self {
+            // It takes effect when the last one that has the socket closes it, and fails where it
+            // is none.
+            let _ = set_socket_linger(&socket, Some(Duration::ZERO));
         }
     }
 
@@ -179,10 +199,14 @@ impl Held {
     /// A socket that is closed while something in it is unread is reset, and a broker that is
     /// reset forgets what it has not read: acknowledgements, and the goodbye. Under TLS what is
     /// read here means nothing, and its end as much.
-    pub(crate) async fn heard_out(self) -> io::Result<()> {
+    async fn heard_out(&self) -> io::Result<()> {
         match self {
-            Self::Tcp(socket) => read_to_end(TcpStream::from_std(socket.into())?).await,
-            Self::Unix(socket) => read_to_end(UnixStream::from_std(socket.into())?).await,
+            Self::Tcp(socket) => {
+                read_to_end(TcpStream::from_std(socket.try_clone()?.into())?).await
+            }
+            Self::Unix(socket) => {
+                read_to_end(UnixStream::from_std(socket.try_clone()?.into())?).await
+            }
         }
     }
 }

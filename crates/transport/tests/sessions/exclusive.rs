@@ -1,6 +1,7 @@
 //! An exclusive session is connected only while it is permitted, and writes nothing behind the
 //! fence (I18).
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,8 @@ use bridge_testkit::{
     AckKind, Behaviour, ConnAck, Packet, Publish, Reply, ScriptedBroker, ScriptedPermit, wait_until,
 };
 use bridge_transport::{Reader, SessionConfig, Writer, WriterIdentity};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::common::{
     DEADLINE, admit, code, config, message, next, publish, subscription, up, within,
@@ -216,6 +219,80 @@ async fn i18_without_time_for_a_goodbye_the_connection_is_cut() {
     assert_eq!(stage.goodbyes(), 0);
     reader.close().await;
     writer.close().await;
+}
+
+/// A broker that accepts one connection, and does not close it.
+async fn one_peer(stage: &Stage, listener: TcpListener) -> (Writer, TcpStream) {
+    let writer = Writer::start_with_permit(
+        config(listener.local_addr().unwrap().port(), "w"),
+        WriterIdentity::ClientId,
+        stage.clock.clone(),
+        stage.permit.clone(),
+    );
+    let (mut peer, _) = within("it connects", listener.accept()).await.unwrap();
+    let mut connect = vec![0; 1024];
+    let length = within("CONNECT comes", peer.read(&mut connect)).await;
+    connect.truncate(length.unwrap());
+    assert_eq!(connect.first(), Some(&0x10));
+    (writer, peer)
+}
+
+/// What the operating system has not sent yet, and would, is thrown away: else a CONNECT could
+/// arrive behind that of the next holder.
+#[tokio::test]
+async fn i18_an_attempt_that_is_given_up_is_cut() {
+    let stage = Stage::new(Behaviour::new()).await;
+    for stop in [false, true] {
+        stage.grant(1);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (writer, mut peer) = one_peer(&stage, listener).await;
+        if stop {
+            within("it stops", writer.close()).await;
+        } else {
+            stage.let_lapse(1);
+        }
+        let end = within("it is closed", peer.read(&mut [0; 1024])).await;
+        assert_eq!(
+            end.unwrap_err().kind(),
+            ErrorKind::ConnectionReset,
+            "{stop}"
+        );
+        writer.close().await;
+    }
+}
+
+/// It has been said, and nothing tells that it was read.
+#[tokio::test]
+async fn i18_a_goodbye_that_is_not_heard_out_ends_in_a_cut() {
+    let stage = Stage::new(Behaviour::new()).await;
+    for stop in [false, true] {
+        stage.grant(1);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (writer, mut peer) = one_peer(&stage, listener).await;
+        peer.write_all(&[0x20, 3, 0, 0, 0]).await.unwrap();
+        up(&writer, 0).await;
+        let closing = async {
+            if stop {
+                writer.close().await;
+            } else {
+                stage.let_lapse(1);
+            }
+        };
+        let reading = async {
+            let mut read = Vec::new();
+            let end = peer.read_to_end(&mut read).await;
+            (read, end)
+        };
+        let ((), (read, end)) =
+            within("it is closed", async { tokio::join!(closing, reading) }).await;
+        assert_eq!(read.first(), Some(&0xE0), "a goodbye: {read:?}");
+        assert_eq!(
+            end.unwrap_err().kind(),
+            ErrorKind::ConnectionReset,
+            "{stop}"
+        );
+        writer.close().await;
+    }
 }
 
 #[tokio::test]
