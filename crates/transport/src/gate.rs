@@ -18,6 +18,9 @@ use bridge_core::{Clock, Name, Permission, Permit};
 use tokio::time::sleep;
 use tracing::info;
 
+/// How long until a permit is looked at again that says it has changed, and has not.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
 /// What a session has to pass before it connects.
 #[derive(Debug)]
 pub(crate) struct Gate {
@@ -25,6 +28,8 @@ pub(crate) struct Gate {
     role: &'static str,
     permit: Option<Arc<dyn Permit>>,
     clock: Arc<dyn Clock>,
+    /// What was granted when something spoke against it; good for no other connection.
+    doubted: Option<Permission>,
 }
 
 impl Gate {
@@ -39,7 +44,14 @@ impl Gate {
             role,
             permit,
             clock,
+            doubted: None,
         }
+    }
+
+    /// Another client has taken the session's place. By right, if the lease was lost unnoticed:
+    /// what is granted now has to be renewed, or granted anew, before the session connects again.
+    pub(crate) fn doubt(&mut self) {
+        self.doubted = self.permit.as_ref().map(|permit| permit.now());
     }
 
     /// Waits until the session may connect, which the log is told when it takes a while.
@@ -50,7 +62,9 @@ impl Gate {
         let mut waits = false;
         loop {
             let permission = permit.now();
-            if let Some(token) = permission.to_connect(self.clock.monotonic()) {
+            if self.doubted != Some(permission)
+                && let Some(token) = permission.to_connect(self.clock.monotonic())
+            {
                 if waits {
                     info!(
                         event = "session_admitted",
@@ -77,6 +91,10 @@ impl Gate {
                 );
             }
             permit.changed(permission).await;
+            if permit.now() == permission {
+                // Nobody keeps it any more: what was granted last is only over, again and again.
+                sleep(LOOK_AGAIN).await;
+            }
         }
     }
 }
@@ -250,6 +268,55 @@ mod tests {
         assert!(early.is_err(), "it waits");
         permit.set(granted(3, 10));
         assert!(next.await.may_write());
+    }
+
+    #[tokio::test]
+    async fn i18_a_permission_that_is_doubted_is_good_again_when_it_has_been_renewed() {
+        for renewed in [granted(1, 20), granted(2, 10)] {
+            let (mut gate, permit, _) = gate();
+            drop(gate.admitted().await);
+            gate.doubt();
+            {
+                let next = gate.admitted();
+                tokio::pin!(next);
+                let early = tokio::time::timeout(Duration::from_millis(20), &mut next).await;
+                assert!(early.is_err(), "it waits");
+                permit.set(renewed);
+                assert!(next.await.may_write());
+            }
+            assert!(
+                gate.admitted().await.may_write(),
+                "and there is no doubt left"
+            );
+        }
+    }
+
+    /// A permit that nobody keeps any more: it says what it said last, and that this is over.
+    #[derive(Debug, Default)]
+    struct Forsaken(std::sync::atomic::AtomicUsize);
+
+    impl Permit for Forsaken {
+        fn now(&self) -> Permission {
+            granted(1, 10)
+        }
+
+        fn changed(&self, _: Permission) -> bridge_core::BoxFuture<'_, Permission> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Box::pin(std::future::ready(Permission::Withheld))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_permit_that_nobody_keeps_is_not_asked_without_a_pause() {
+        let permit = Arc::new(Forsaken::default());
+        let clock = Arc::new(ManualClock::new(Timestamp::from_millis(0)));
+        clock.advance(SECOND * 10);
+        let session = Name::parse("s").unwrap();
+        let gate = Gate::new(session, "reader", Some(permit.clone()), clock);
+        let never = tokio::time::timeout(LOOK_AGAIN / 4, gate.admitted()).await;
+        assert!(never.is_err(), "what is over stays over");
+        let asked = permit.0.load(Ordering::Relaxed);
+        assert_eq!(asked, 1);
     }
 
     #[tokio::test]

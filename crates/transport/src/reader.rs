@@ -29,7 +29,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::approach::{Approach, Renewal};
-use crate::connection::{Connection, Ending, Purpose};
+use crate::connection::{Connection, Ending, Purpose, is_takeover};
 use crate::gate::{Gate, Pass};
 use crate::lifecycle::Lifecycle;
 use crate::link::Seen;
@@ -276,9 +276,14 @@ impl Shared {
     }
 }
 
-async fn run(shared: Arc<Shared>, mut lifecycle: Lifecycle, gate: Gate, cancel: CancellationToken) {
+async fn run(
+    shared: Arc<Shared>,
+    mut lifecycle: Lifecycle,
+    mut gate: Gate,
+    cancel: CancellationToken,
+) {
     let _over = Over(Arc::clone(&shared));
-    connect_and_serve(&shared, &mut lifecycle, &gate, &cancel).await;
+    connect_and_serve(&shared, &mut lifecycle, &mut gate, &cancel).await;
 }
 
 /// Tells who waits for messages that the session is over, also when its task panics.
@@ -299,7 +304,7 @@ impl Drop for Over {
 async fn connect_and_serve(
     shared: &Arc<Shared>,
     lifecycle: &mut Lifecycle,
-    gate: &Gate,
+    gate: &mut Gate,
     cancel: &CancellationToken,
 ) {
     let mut held = Held::open(shared.config.filters_file.clone()).await;
@@ -378,6 +383,9 @@ async fn connect_and_serve(
                 let stepped_down = matches!(ending, Ending::SteppedDown);
                 if stepped_down {
                     shared.forget_session();
+                }
+                if is_takeover(&ending) {
+                    gate.doubt();
                 }
                 approach.ended(&ending);
                 let asking = shared.asking.swap(false, Ordering::Relaxed);

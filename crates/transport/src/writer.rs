@@ -16,7 +16,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::approach::Approach;
-use crate::connection::{Connection, Ending, Purpose};
+use crate::connection::{Connection, Ending, Purpose, is_takeover};
 use crate::gate::{Gate, Pass};
 use crate::lifecycle::Lifecycle;
 use crate::link::LinkState;
@@ -164,7 +164,12 @@ impl Drop for Over {
     }
 }
 
-async fn run(shared: Arc<Shared>, mut lifecycle: Lifecycle, gate: Gate, cancel: CancellationToken) {
+async fn run(
+    shared: Arc<Shared>,
+    mut lifecycle: Lifecycle,
+    mut gate: Gate,
+    cancel: CancellationToken,
+) {
     let _over = Over(Arc::clone(&shared));
     let mut approach = Approach::new(
         Arc::clone(&shared.config),
@@ -222,6 +227,9 @@ async fn run(shared: Arc<Shared>, mut lifecycle: Lifecycle, gate: Gate, cancel: 
                     };
                     serve(&shared, connection, upkeep, &cancel).await
                 };
+                if is_takeover(&ending) {
+                    gate.doubt();
+                }
                 let broker = approach.endpoint().clone();
                 approach.ended(&ending);
                 lifecycle.ended(&broker, &ending, in_flight.is_one())
