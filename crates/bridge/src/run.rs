@@ -29,7 +29,10 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     // Listened for before anything starts, so that no signal is lost.
     let mut signals = Signals::listen()?;
     let identities = config.identities.clone();
-    let mut service = Service::start(config).await?;
+    let Some(service) = unless_told(Service::start(config), signals.next()).await else {
+        return Ok(());
+    };
+    let mut service = service?;
     identities::log(&identities);
     let failure = tokio::select! {
         name = signals.next() => {
@@ -52,6 +55,21 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     match failure {
         Some(failure) => Err(failure),
         None => stopped.map(|_| ()),
+    }
+}
+
+/// What has started, or nothing when a signal comes first: to read a long journal takes its time,
+/// and a start that is given up has taken nothing in.
+async fn unless_told<T>(
+    start: impl Future<Output = T>,
+    signal: impl Future<Output = &'static str>,
+) -> Option<T> {
+    tokio::select! {
+        started = start => Some(started),
+        name = signal => {
+            info!(event = "signal", signal = name, "stopping before the start was through");
+            None
+        }
     }
 }
 
@@ -86,5 +104,22 @@ impl Signals {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_signal_ends_a_start_that_does_not_come_to_an_end() {
+        assert_eq!(unless_told(pending::<()>(), ready("SIGTERM")).await, None);
+    }
+
+    #[tokio::test]
+    async fn a_start_that_no_signal_interrupts_is_what_it_is() {
+        assert_eq!(unless_told(ready(1), pending()).await, Some(1));
     }
 }

@@ -30,6 +30,9 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_
 const CALLS: Duration = Duration::from_secs(11);
 const PROBES: Duration = Duration::from_secs(1);
 
+/// How long a stop waits for a disk that does not answer, after the flush.
+const CLOSE: Duration = Duration::from_secs(10);
+
 /// A running bridge.
 pub(crate) struct Service {
     runtime: Runtime,
@@ -51,6 +54,9 @@ impl Service {
     ///
     /// What can be wrong is found before the first message is taken: a port in use, a data folder
     /// that another process holds.
+    ///
+    /// May be dropped before its end: nothing is awaited once a session has started, so that no
+    /// session is left to itself.
     pub(crate) async fn start(config: Config) -> anyhow::Result<Self> {
         let (journal, opened) = open_journal(&config).await?;
         let monitor = match config.monitor {
@@ -189,10 +195,17 @@ impl Service {
             }
         }
         let journal = self.journal;
-        tokio::task::spawn_blocking(move || journal.close())
-            .await
-            .context("closing the journal")?;
+        let closing = tokio::task::spawn_blocking(move || journal.close());
+        let closed = tokio::time::timeout(CLOSE, closing).await;
         let stopped = stopped.context("the journal could not be flushed")?;
+        closed
+            .with_context(|| {
+                format!(
+                    "the journal is flushed and was not closed within {CLOSE:?}: the disk does not \
+                     answer"
+                )
+            })?
+            .context("closing the journal")?;
         info!(
             event = "stopped",
             unsettled = stopped.unsettled,

@@ -1,5 +1,7 @@
 //! `docker-compose.yml`.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::{USER, check, drain_timeout, image, read, root, schema, seconds, strings, yaml};
@@ -107,8 +109,8 @@ fn every_container_is_confined_and_looked_after() {
         let service = &file["services"][replica];
         let grace = seconds(service["stop_grace_period"].as_str().unwrap());
         assert!(
-            grace > drain_timeout(&config),
-            "{replica} is killed while it drains"
+            grace >= drain_timeout(&config) + Duration::from_secs(20),
+            "{replica} is killed before it has stopped"
         );
         for (other, depends) in service["depends_on"].as_object().unwrap() {
             assert!(file["services"].get(other).is_some(), "{other}");
