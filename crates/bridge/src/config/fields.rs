@@ -132,7 +132,7 @@ pub(crate) static DRAIN_TIMEOUT: Field = field(
         max: "1h",
     },
     Default("30s"),
-    "how long a stop waits for what is under way; what is not answered then is delivered after the next start",
+    "how long a stop waits for what is under way; what is not answered then is delivered again after the next start, unless it came by an ephemeral session, which is emptied first",
 );
 
 pub(crate) static ROOT: Section = Section {
