@@ -4,6 +4,10 @@
 //! Whoever has looked before trusts its own monotonic clock more: a lease that it has seen renewed is
 //! held for a `ttl` from then, and one that has not been renewed for a `ttl` is free, whatever
 //! somebody has done to the database's clock.
+//!
+//! A lease that has no row may have been deleted under a holder that does not know yet, so that is
+//! looked at for a `ttl` before a row is written. Only who makes the table knows better, and makes the
+//! lease with it.
 
 mod session;
 mod settings;
@@ -69,14 +73,14 @@ impl PostgresLease {
 
     /// The connection, taken out: it is put back after a request that was answered, and closed with
     /// one that was not.
-    async fn session(&self, ttl: Duration) -> Result<Session, StoreFailure> {
+    async fn session(&self, ttl: Duration, first: Option<&Claim>) -> Result<Session, StoreFailure> {
         let kept = {
             let mut kept = self.session.lock().unwrap_or_else(PoisonError::into_inner);
             kept.take().filter(Session::is_open)
         };
         match kept {
             Some(session) => Ok(session),
-            None => Session::open(&self.settings, ttl).await,
+            None => Session::open(&self.settings, ttl, first).await,
         }
     }
 
@@ -87,10 +91,11 @@ impl PostgresLease {
     async fn rows(
         &self,
         ttl: Duration,
+        first: Option<&Claim>,
         statement: &str,
         parameters: &[(&(dyn ToSql + Sync), Type)],
     ) -> Result<Vec<Row>, StoreFailure> {
-        let session = self.session(ttl).await?;
+        let session = self.session(ttl, first).await?;
         let rows = session.client().query_typed(statement, parameters).await;
         // After an error the connection is made anew: it may be to a server that is no longer
         // the one to write to.
@@ -121,7 +126,7 @@ impl PostgresLease {
             parameters.push((&ttl_ms, Type::INT8));
         }
         let statement = format!("{statement} RETURNING token");
-        let rows = self.rows(claim.ttl, &statement, &parameters).await?;
+        let rows = self.rows(claim.ttl, None, &statement, &parameters).await?;
         if rows.is_empty() {
             return Err(TenureError::Lost);
         }
@@ -143,8 +148,7 @@ impl PostgresLease {
             version,
             quiet,
         } = self.last_look();
-        // A row that was there and is gone was deleted under a holder that may not know yet.
-        let may_make = first || (version.is_none() && quiet);
+        let may_make = version.is_none() && quiet;
         let (token, renewals) = version.unzip();
         // A version that no row has, where the row was not there at the last look.
         let token = token.or((!first).then_some(-1));
@@ -161,13 +165,19 @@ impl PostgresLease {
             (&may_make, Type::BOOL),
         ];
         let rows = self
-            .rows(claim.ttl, statements::ACQUIRE, &parameters)
+            .rows(
+                claim.ttl,
+                first.then_some(claim),
+                statements::ACQUIRE,
+                &parameters,
+            )
             .await?;
         let row = rows
             .first()
             .ok_or_else(|| self.odd("it answered nothing"))?;
         let acquired: Option<i64> = self.column(row, "acquired")?;
         if let Some(token) = acquired {
+            self.note(Some((token, 0)), claim.ttl);
             let token = u64::try_from(token).map_err(|_| self.odd("its token is negative"))?;
             return Ok(Some(token));
         }
@@ -189,6 +199,13 @@ impl PostgresLease {
         }
     }
 
+    /// Takes note of a version that is new and has to stand for so long.
+    fn note(&self, version: Option<(i64, i64)>, needed: Duration) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.version.unchanged_for(version, self.clock.monotonic());
+        seen.needed = needed;
+    }
+
     /// Who has the lease, by a row that was not for us; takes note of it.
     fn held(&self, claim: &Claim, row: &Row) -> Result<AcquireError, StoreFailure> {
         let token: Option<i64> = self.column(row, "token")?;
@@ -203,8 +220,8 @@ impl PostgresLease {
             return Ok(AcquireError::Store(StoreFailure::Unreachable {
                 store: self.to_string(),
                 why: format!(
-                    "its row was deleted; it is written again in {:.1} s, when whoever held the \
-                     lease has let it go",
+                    "the lease has no row; it is written in {:.1} s, when whoever held one that \
+                     was deleted has let it go",
                     seen.needed.saturating_sub(unchanged).as_secs_f64()
                 ),
             }));

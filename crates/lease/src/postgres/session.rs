@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use tokio_postgres::error::SqlState;
+use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Config, Connection, NoTls, Socket, tls::TlsStream};
 use tracing::debug;
 
 use super::settings::{DatabasePassword, PostgresSettings, cause};
 use super::statements;
-use super::tls;
-use crate::store::StoreFailure;
+use super::{millis, tls};
+use crate::store::{Claim, StoreFailure};
 
 /// A connection; closed on drop, with whatever was in flight on it.
 #[derive(Debug)]
@@ -39,10 +40,11 @@ impl Session {
 
     /// Connects to the first host that answers as it should, and makes the table where it is missing.
     /// Of several hosts none takes longer than its share of a third of the `ttl`; for how long one alone
-    /// is waited for is the caller's affair.
+    /// is waited for is the caller's affair. With a table that is made, the `first` lease is, and is free.
     pub(super) async fn open(
         settings: &PostgresSettings,
         ttl: Duration,
+        first: Option<&Claim>,
     ) -> Result<Self, StoreFailure> {
         let store = settings.to_string();
         let (hosts, tls) = keys(settings, &store).await?;
@@ -52,7 +54,7 @@ impl Session {
         };
         let mut failed = None;
         for host in hosts {
-            let opening = Self::open_at(host, tls.clone(), &store, ttl);
+            let opening = Self::open_at(host, tls.clone(), &store, ttl, first);
             match tokio::time::timeout(share, opening).await {
                 Ok(Ok(session)) => return Ok(session),
                 // What a person has to mend is worth more than that another host is silent.
@@ -79,6 +81,7 @@ impl Session {
         tls: Option<tls::Tls>,
         store: &str,
         ttl: Duration,
+        first: Option<&Claim>,
     ) -> Result<Self, StoreFailure> {
         if config.get_connect_timeout().is_none() {
             // Of each address that the host's name stands for.
@@ -106,27 +109,52 @@ impl Session {
             .batch_execute(&prepare)
             .await
             .map_err(failed)?;
-        session.make_table().await.map_err(failed)?;
+        session.make_table(first).await.map_err(failed)?;
         Ok(session)
     }
 
-    async fn make_table(&self) -> Result<(), tokio_postgres::Error> {
+    /// Of those that make it at the same moment one does, and the others find it with what is in it.
+    /// What fails or is given up ends the connection, and with it the transaction and the lock.
+    async fn make_table(&self, first: Option<&Claim>) -> Result<(), tokio_postgres::Error> {
+        if self.has_table().await? {
+            return Ok(());
+        }
+        // Not in the transaction: that would not look anew whether there is a table.
+        self.client.batch_execute(statements::LOCK_MAKING).await?;
+        if !self.has_table().await? {
+            self.client.batch_execute("BEGIN").await?;
+            self.client.batch_execute(statements::MAKE_TABLE).await?;
+            if let Some(claim) = first {
+                self.make_free(claim).await?;
+            }
+            self.client.batch_execute("COMMIT").await?;
+        }
+        self.client.batch_execute(statements::UNLOCK_MAKING).await
+    }
+
+    async fn has_table(&self) -> Result<bool, tokio_postgres::Error> {
         let rows = self
             .client
             .query_typed(statements::TABLE_EXISTS, &[])
             .await?;
-        if let [row] = &*rows
-            && row.try_get(0)?
-        {
-            return Ok(());
-        }
-        // IF NOT EXISTS alone fails for one of two that make it at the same moment.
-        let make = format!(
-            "BEGIN; SELECT pg_advisory_xact_lock({}); {}; COMMIT",
-            statements::MAKE_TABLE_LOCK,
-            statements::MAKE_TABLE
-        );
-        self.client.batch_execute(&make).await
+        rows.first().map_or(Ok(false), |row| row.try_get(0))
+    }
+
+    async fn make_free(&self, claim: &Claim) -> Result<(), tokio_postgres::Error> {
+        let (name, boot) = (claim.name.as_str(), claim.owner.boot().to_string());
+        let (instance, ttl_ms) = (claim.owner.instance(), millis(claim.ttl));
+        self.client
+            .query_typed(
+                statements::MAKE_FREE,
+                &[
+                    (&name, Type::TEXT),
+                    (&instance, Type::TEXT),
+                    (&boot, Type::TEXT),
+                    (&ttl_ms, Type::INT8),
+                ],
+            )
+            .await?;
+        Ok(())
     }
 }
 

@@ -1,7 +1,10 @@
 //! What is said to the database: one statement for each request, so that each is atomic.
 
-/// Of the number that `bridge` has as text: one lock for all who make the table at once.
-pub(super) const MAKE_TABLE_LOCK: i64 = 0x6272_6964_6765;
+/// One lock for all who make the table at once, of the number that `bridge` has as text.
+pub(super) const LOCK_MAKING: &str = "SELECT pg_advisory_lock(x'627269646765'::bigint)";
+
+/// Lets go of it.
+pub(super) const UNLOCK_MAKING: &str = "SELECT pg_advisory_unlock(x'627269646765'::bigint)";
 
 /// Of every session, after it has connected. What the server's operator has made stricter stays.
 pub(super) const PREPARE_SESSION: &str = "\
@@ -24,6 +27,13 @@ CREATE TABLE IF NOT EXISTS bridge_lease (
     ttl_ms     bigint      NOT NULL,
     expires_at timestamptz NOT NULL
 )";
+
+/// With the table, in the same transaction: a lease that nobody has had. `$1` name, `$2` owner, `$3` boot,
+/// `$4` ttl in ms.
+pub(super) const MAKE_FREE: &str = "\
+INSERT INTO bridge_lease (name, held, owner, boot, token, renewals, ttl_ms, expires_at)
+VALUES ($1, false, $2, $3, (extract(epoch FROM clock_timestamp()) * 1000)::bigint, 0, $4,
+        clock_timestamp())";
 
 /// `$1` name, `$2` owner, `$3` boot, `$4` ttl in ms; `$5`, `$6` token and renewals as seen before,
 /// or null when this is the first look; `$7` whether they have been so for long enough, and `$8`

@@ -49,7 +49,7 @@ fn with(settings: PostgresSettings) -> Party {
     Party::new(&Nowhere(settings), "plant-7")
 }
 
-/// One server for all of it: each requirement has a lease of its own.
+/// One server for all of it: each requirement has a table of its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_passes_what_every_store_has_to() {
     let server = Postgres::start().await;
@@ -57,6 +57,7 @@ async fn it_passes_what_every_store_has_to() {
     macro_rules! conforms {
         ($($requirement:ident),* $(,)?) => {
             $(println!("{}", stringify!($requirement));
+            server.sql("DROP TABLE IF EXISTS bridge_lease").await;
             contract::$requirement(&place, stringify!($requirement)).await;)*
         };
     }
@@ -118,7 +119,8 @@ async fn a_user_that_may_create_nothing_needs_the_table_and_three_rights() {
     server
         .sql("GRANT SELECT, INSERT, UPDATE ON bridge_lease TO least")
         .await;
-    let token = least.acquire().await.unwrap();
+    // The table was made by another, who may have deleted a row of it: that takes a ttl.
+    let token = written_in_time(&least).await;
     least.store.renew(&least.claim, token).await.unwrap();
     least.store.release(&least.claim, token).await.unwrap();
 }
@@ -165,10 +167,49 @@ async fn a_deleted_row_is_not_written_again_under_its_holder() {
     let failure = store_failure(b.acquire().await.unwrap_err());
     assert!(failure.to_string().contains("was deleted"), "{failure}");
     assert!(a.store.renew(&a.claim, token).await.is_err());
-    let next = wait_for("a ttl has passed", Duration::from_secs(20), async || {
-        b.acquire().await.ok()
-    });
-    assert!(next.await > token);
+    let failure = store_failure(a.acquire().await.unwrap_err());
+    assert!(failure.to_string().contains("was deleted"), "{failure}");
+    assert!(written_in_time(&b).await > token);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i18_a_deleted_row_is_not_written_at_once_by_who_looks_for_the_first_time() {
+    let server = Postgres::start().await;
+    let place = Database::of(&server);
+    let a = Party::new(&place, "plant-7");
+    let token = a.acquire().await.unwrap();
+    let deleted = Instant::now();
+    server.sql("DELETE FROM bridge_lease").await;
+    let late = Party::new(&place, "plant-7");
+    let failure = store_failure(late.acquire().await.unwrap_err());
+    assert!(failure.to_string().contains("was deleted"), "{failure}");
+    assert!(written_in_time(&late).await > token);
+    assert!(deleted.elapsed() >= TTL, "{:?}", deleted.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i18_a_dropped_table_is_made_without_a_lease_by_who_has_looked_before() {
+    let server = Postgres::start().await;
+    let place = Database::of(&server);
+    let (a, b) = (Party::new(&place, "plant-7"), Party::new(&place, "plant-7"));
+    let token = a.acquire().await.unwrap();
+    b.refused().await;
+    server.sql("DROP TABLE bridge_lease").await;
+    // Its statement fails, and the next connection makes the table.
+    let failures = [b.acquire().await, b.acquire().await].map(|r| store_failure(r.unwrap_err()));
+    assert!(
+        failures[1].to_string().contains("was deleted"),
+        "{failures:?}"
+    );
+    assert!(written_in_time(&b).await > token);
+}
+
+/// Asks until the row of a lease that has none is written.
+async fn written_in_time(party: &Party) -> u64 {
+    wait_for("a ttl has passed", Duration::from_secs(20), async || {
+        party.acquire().await.ok()
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
