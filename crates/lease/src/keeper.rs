@@ -8,12 +8,16 @@ use std::time::Duration;
 use bridge_core::{BoxFuture, Clock, Name, Permission, Permit};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinError, JoinSet};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::log::Log;
 use crate::store::{AcquireError, Claim, Holder, LeaseStore, StoreFailure, TenureError, Token};
 use crate::tenure::{Outcome, Request, Tenure};
 use crate::{LeaseSettings, Owner};
+
+/// How long giving the lease back takes at most, however long `step_down_grace` is.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What an instance is with regard to its lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,6 +93,7 @@ impl Keeper {
             tenure,
             face,
             stop: stop.clone(),
+            give_up_at: None,
         };
         let task = tokio::spawn(keeping.run()).abort_handle();
         Arc::new(Self {
@@ -117,8 +122,8 @@ impl Keeper {
     /// Gives the lease back, so that another instance can be active at once; this one never is
     /// again. To be called when the exclusive sessions have closed.
     ///
-    /// Ends when the store has been told, or could not be within `step_down_grace`: then the lease
-    /// ends by itself.
+    /// Ends when the store has been told, or could not be within `step_down_grace`, or within 5 s
+    /// where that is longer: then the lease ends by itself.
     pub async fn release(&self) {
         self.stop.cancel();
         let mut face = self.face.clone();
@@ -170,6 +175,8 @@ struct Keeping {
     face: watch::Sender<Face>,
     stop: CancellationToken,
     log: Log,
+    /// When a stop has taken long enough, once it has begun.
+    give_up_at: Option<Instant>,
 }
 
 impl Keeping {
@@ -195,9 +202,10 @@ impl Keeping {
             tokio::select! {
                 Some(outcome) = asked.join_next() => break outcome,
                 () = self.stop.cancelled() => {
-                    // What comes now is still given back; what comes later ends by itself.
-                    let grace = self.settings.step_down_grace();
-                    match tokio::time::timeout(grace, asked.join_next()).await {
+                    // What comes now is still given back; what comes later ends by itself. Half of
+                    // the time is left for the release.
+                    let half = self.give_up_at() - self.patience() / 2;
+                    match tokio::time::timeout_at(half, asked.join_next()).await {
                         Ok(Some(outcome)) => break outcome,
                         Ok(None) | Err(_) => return,
                     }
@@ -233,6 +241,19 @@ impl Keeping {
         }
     }
 
+    /// How long a stop may take.
+    fn patience(&self) -> Duration {
+        self.settings.step_down_grace().min(PATIENCE)
+    }
+
+    /// When it has: counted from when this is asked for the first time.
+    fn give_up_at(&mut self) -> Instant {
+        let patience = self.patience();
+        *self
+            .give_up_at
+            .get_or_insert_with(|| Instant::now() + patience)
+    }
+
     fn publish(&mut self) {
         let face = face_of(&self.tenure);
         self.log.role(&face.role, self.tenure.is_stepping_down());
@@ -251,9 +272,11 @@ impl Keeping {
         let Some(token) = token else {
             return;
         };
-        let patience = self.settings.step_down_grace();
-        let released = tokio::time::timeout(patience, self.store.release(&self.claim, token)).await;
-        let released = released.unwrap_or_else(|_| Err(timed_out(&*self.store, patience).into()));
+        let (began, give_up_at) = (Instant::now(), self.give_up_at());
+        let release = self.store.release(&self.claim, token);
+        let released = tokio::time::timeout_at(give_up_at, release).await;
+        let after = give_up_at.saturating_duration_since(began);
+        let released = released.unwrap_or_else(|_| Err(timed_out(&*self.store, after).into()));
         self.log.released(&released, self.settings.lease_ttl());
     }
 }

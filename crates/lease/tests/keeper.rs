@@ -12,8 +12,11 @@
 #[path = "keeper/told.rs"]
 mod told;
 
+use std::time::Duration;
+
 use bridge_core::{Permission, Permit as _};
-use told::{Mood, Told, keep, token, until};
+use tokio::time::Instant;
+use told::{Mood, Told, keep, keep_for, token, until};
 
 #[tokio::test]
 async fn a_defect_of_the_store_is_a_failed_request_and_the_keeper_goes_on() {
@@ -32,6 +35,33 @@ async fn a_defect_of_the_store_is_a_failed_request_and_the_keeper_goes_on() {
     })
     .await;
     keeper.release().await;
+}
+
+/// How long a stop takes by the runtime's clock while a renewal hangs and then the release does.
+async fn stop_while_the_store_hangs(times: [u64; 3]) -> Duration {
+    let store = Told::new(Mood::Grants);
+    let keeper = keep_for(&store, times.map(Duration::from_millis));
+    until("it is active", || token(&keeper).is_some()).await;
+    store.set(Mood::Hangs);
+    store.hanging().await;
+    tokio::time::pause();
+    let stopped = Instant::now();
+    keeper.release().await;
+    let took = stopped.elapsed();
+    tokio::time::resume();
+    took
+}
+
+#[tokio::test]
+async fn a_stop_takes_one_grace_at_most_though_a_renewal_and_the_release_hang() {
+    let took = stop_while_the_store_hangs([20_000, 1_000, 2_000]).await;
+    assert!(took <= Duration::from_millis(2_010), "{took:?}");
+}
+
+#[tokio::test]
+async fn a_stop_takes_five_seconds_at_most_however_long_the_grace_is() {
+    let took = stop_while_the_store_hangs([90_000, 1_000, 60_000]).await;
+    assert!(took <= Duration::from_millis(5_010), "{took:?}");
 }
 
 #[test]

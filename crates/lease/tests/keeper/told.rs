@@ -10,6 +10,7 @@ use bridge_lease::{
     Token,
 };
 use bridge_testkit::wait_until;
+use tokio::sync::Notify;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -20,22 +21,39 @@ pub(crate) enum Mood {
     Fails,
     Panics,
     Lost,
+    /// It does not answer.
+    Hangs,
 }
 
 #[derive(Debug)]
-pub(crate) struct Told(Mutex<(Mood, Token)>);
+pub(crate) struct Told {
+    state: Mutex<(Mood, Token)>,
+    hanging: Notify,
+}
 
 impl Told {
     pub(crate) fn new(mood: Mood) -> Arc<Self> {
-        Arc::new(Self(Mutex::new((mood, 0))))
+        Arc::new(Self {
+            state: Mutex::new((mood, 0)),
+            hanging: Notify::new(),
+        })
     }
 
     pub(crate) fn set(&self, mood: Mood) {
-        self.0.lock().unwrap().0 = mood;
+        self.state.lock().unwrap().0 = mood;
     }
 
-    fn mood(&self) -> Result<Mood, StoreFailure> {
-        let mood = self.0.lock().unwrap().0;
+    /// Waits until a request hangs.
+    pub(crate) async fn hanging(&self) {
+        self.hanging.notified().await;
+    }
+
+    async fn mood(&self) -> Result<Mood, StoreFailure> {
+        let mood = self.state.lock().unwrap().0;
+        if mood == Mood::Hangs {
+            self.hanging.notify_one();
+            std::future::pending::<()>().await;
+        }
         assert!(mood != Mood::Panics, "as it was told");
         if mood == Mood::Fails {
             return Err(StoreFailure::Unreachable {
@@ -56,8 +74,8 @@ impl fmt::Display for Told {
 impl LeaseStore for Told {
     fn acquire<'a>(&'a self, _: &'a Claim) -> BoxFuture<'a, Result<Token, AcquireError>> {
         Box::pin(async {
-            self.mood()?;
-            let mut state = self.0.lock().unwrap();
+            self.mood().await?;
+            let mut state = self.state.lock().unwrap();
             state.1 += 1;
             Ok(state.1)
         })
@@ -65,7 +83,7 @@ impl LeaseStore for Told {
 
     fn renew<'a>(&'a self, _: &'a Claim, _: Token) -> BoxFuture<'a, Result<(), TenureError>> {
         Box::pin(async {
-            match self.mood()? {
+            match self.mood().await? {
                 Mood::Lost => Err(TenureError::Lost),
                 _ => Ok(()),
             }
@@ -74,14 +92,18 @@ impl LeaseStore for Told {
 
     fn release<'a>(&'a self, _: &'a Claim, _: Token) -> BoxFuture<'a, Result<(), TenureError>> {
         Box::pin(async {
-            self.mood()?;
+            self.mood().await?;
             Ok(())
         })
     }
 }
 
 pub(crate) fn keep(store: &Arc<Told>) -> Arc<Keeper> {
-    let [ttl, renew, grace] = [800, 100, 200].map(Duration::from_millis);
+    keep_for(store, [800, 100, 200].map(Duration::from_millis))
+}
+
+/// With these: `lease_ttl`, `renew_interval` and `step_down_grace`.
+pub(crate) fn keep_for(store: &Arc<Told>, [ttl, renew, grace]: [Duration; 3]) -> Arc<Keeper> {
     Keeper::start(
         Arc::clone(store) as _,
         Name::parse("plant-7").unwrap(),

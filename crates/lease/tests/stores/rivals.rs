@@ -239,7 +239,7 @@ async fn a_stop_in_order_does_not_wait_for_a_store_that_is_away() {
         let took = stopped.elapsed();
         // What is in flight, and the release.
         assert!(
-            took < 2 * settings().step_down_grace() + PATIENCE / 10,
+            took < settings().step_down_grace() + PATIENCE / 10,
             "{took:?}"
         );
         keeper.release().await;
