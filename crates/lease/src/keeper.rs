@@ -63,6 +63,7 @@ pub struct Keeper {
     face: watch::Receiver<Face>,
     stop: CancellationToken,
     task: AbortHandle,
+    clock: Arc<dyn Clock>,
 }
 
 impl Keeper {
@@ -89,7 +90,7 @@ impl Keeper {
             },
             store,
             settings,
-            clock,
+            clock: Arc::clone(&clock),
             tenure,
             face,
             stop: stop.clone(),
@@ -100,6 +101,7 @@ impl Keeper {
             face: watched,
             stop,
             task,
+            clock,
         })
     }
 
@@ -130,22 +132,40 @@ impl Keeper {
         // The task has ended when nobody writes any more.
         while face.changed().await.is_ok() {}
     }
+
+    /// Whether nobody keeps the lease any more, and what was granted last is over. Until then there
+    /// is time for a goodbye.
+    fn has_outlived(&self, permission: Permission) -> bool {
+        let Permission::Granted { fence, .. } = permission else {
+            return false;
+        };
+        self.task.is_finished() && self.clock.monotonic() >= fence
+    }
 }
 
 impl Permit for Keeper {
     fn now(&self) -> Permission {
-        self.face.borrow().permission
+        let permission = self.face.borrow().permission;
+        if self.has_outlived(permission) {
+            return Permission::Withheld;
+        }
+        permission
     }
 
     fn changed(&self, seen: Permission) -> BoxFuture<'_, Permission> {
         let mut face = self.face.clone();
         Box::pin(async move {
             let changed = face.wait_for(|face| face.permission != seen).await;
-            match changed.map(|face| face.permission) {
-                Ok(permission) => permission,
-                // Nobody keeps the lease any more: what was granted last ends by itself.
-                Err(_) if seen != Permission::Withheld => Permission::Withheld,
-                Err(_) => std::future::pending().await,
+            let changed = changed.map(|face| face.permission);
+            match (changed, seen) {
+                (Ok(permission), _) if !self.has_outlived(permission) => permission,
+                // Nobody keeps the lease any more: what was granted last ends by itself. Not before
+                // that, as whoever asks would find it unchanged and ask again at once.
+                (_, Permission::Granted { fence, .. }) => {
+                    sleep_until(&*self.clock, fence).await;
+                    Permission::Withheld
+                }
+                (_, Permission::Withheld) => std::future::pending().await,
             }
         })
     }

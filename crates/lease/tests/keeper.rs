@@ -82,6 +82,10 @@ fn i18_a_keeper_whose_task_is_gone_permits_nothing_for_longer_than_it_did() {
             "it ends by itself"
         );
         assert_eq!(keeper.changed(last).await, Permission::Withheld);
+        assert_eq!(keeper.now(), Permission::Withheld, "as it was said");
+        let next = keeper.changed(Permission::Withheld);
+        let next = tokio::time::timeout(Duration::from_millis(50), next).await;
+        assert!(next.is_err(), "nothing changes any more: {next:?}");
         keeper.release().await;
     });
 }
