@@ -15,6 +15,7 @@ mod statements;
 mod tls;
 
 use std::fmt;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -36,6 +37,8 @@ pub struct PostgresLease {
     settings: PostgresSettings,
     clock: Arc<dyn Clock>,
     session: Mutex<Option<Session>>,
+    /// The number of the host that the next connection is tried to first.
+    begin_with: AtomicUsize,
     seen: Mutex<Seen>,
 }
 
@@ -64,6 +67,7 @@ impl PostgresLease {
             settings,
             clock,
             session: Mutex::new(None),
+            begin_with: AtomicUsize::new(0),
             seen: Mutex::new(Seen {
                 version: Observation::new(),
                 needed: Duration::ZERO,
@@ -80,7 +84,7 @@ impl PostgresLease {
         };
         match kept {
             Some(session) => Ok(session),
-            None => Session::open(&self.settings, ttl, first).await,
+            None => Session::open(&self.settings, ttl, first, &self.begin_with).await,
         }
     }
 

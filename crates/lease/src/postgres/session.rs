@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
@@ -40,23 +41,35 @@ impl Session {
 
     /// Connects to the first host that answers as it should, and makes the table where it is missing.
     /// Of several hosts none takes longer than its share of a third of the `ttl`; for how long one alone
-    /// is waited for is the caller's affair. With a table that is made, the `first` lease is, and is free.
+    /// is waited for is the caller's affair. It starts at the host of number `begin_with`: that of
+    /// the last success, or of the host after one that did not answer in time.
+    ///
+    /// With a table that is made, the `first` lease is made, and is free.
     pub(super) async fn open(
         settings: &PostgresSettings,
         ttl: Duration,
         first: Option<&Claim>,
+        begin_with: &AtomicUsize,
     ) -> Result<Self, StoreFailure> {
         let store = settings.to_string();
-        let (hosts, tls) = keys(settings, &store).await?;
+        let (mut hosts, tls) = keys(settings, &store).await?;
+        let count = hosts.len();
+        let begin = begin_with.load(Ordering::Relaxed) % count.max(1);
+        hosts.rotate_left(begin);
         let share = match u32::try_from(hosts.len()) {
             Ok(several @ 2..) => ttl / 3 / several,
             _ => Duration::MAX,
         };
         let mut failed = None;
-        for host in hosts {
+        for (step, host) in hosts.into_iter().enumerate() {
+            // Before it is waited for: whoever gives up does not come back here.
+            begin_with.store((begin + step + 1) % count, Ordering::Relaxed);
             let opening = Self::open_at(host, tls.clone(), &store, ttl, first);
             match tokio::time::timeout(share, opening).await {
-                Ok(Ok(session)) => return Ok(session),
+                Ok(Ok(session)) => {
+                    begin_with.store((begin + step) % count, Ordering::Relaxed);
+                    return Ok(session);
+                }
                 // What a person has to mend is worth more than that another host is silent.
                 Ok(Err(failure)) if !matches!(failed, Some(StoreFailure::Unusable { .. })) => {
                     failed = Some(failure);

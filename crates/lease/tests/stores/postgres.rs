@@ -304,6 +304,28 @@ async fn case_12_of_several_hosts_a_silent_one_costs_its_share_and_one_that_cann
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn case_12_an_attempt_that_was_given_up_at_a_silent_host_is_made_anew_at_the_next() {
+    let server = Postgres::start().await;
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!(
+        "postgres://{}@127.0.0.1:{},127.0.0.1:{}/{}",
+        Postgres::USER,
+        silent.local_addr().unwrap().port(),
+        server.port(),
+        Postgres::DATABASE
+    );
+    let settings = PostgresSettings::parse(&url).unwrap();
+    let settings = settings.with_password(DatabasePassword::File(server.password_file()));
+    let mut a = with(settings);
+    // So that the share of the silent host is longer than anybody waits here.
+    a.claim.ttl = Duration::from_secs(300);
+    let given_up = tokio::time::timeout(Duration::from_millis(500), a.acquire()).await;
+    assert!(given_up.is_err(), "{given_up:?}");
+    let again = tokio::time::timeout(Duration::from_secs(20), a.acquire()).await;
+    assert!(matches!(again, Ok(Ok(_))), "{again:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_password_is_read_for_each_connection_and_a_wrong_one_is_said_but_not_shown() {
     let mut server = Postgres::start().await;
     let folder = tempfile::tempdir().unwrap();
