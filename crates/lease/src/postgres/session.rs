@@ -225,7 +225,9 @@ fn read_password(path: &Path) -> Result<String, String> {
     let shown = path.display();
     let text = fs::read_to_string(path);
     let text = text.map_err(|error| format!("cannot read the password in {shown}: {error}"))?;
-    let password = text.trim_end_matches(['\r', '\n']);
+    // One newline, as an editor puts it there: what is before it may be a part of the password.
+    let password = text.strip_suffix('\n').unwrap_or(&text);
+    let password = password.strip_suffix('\r').unwrap_or(password);
     if password.is_empty() {
         return Err(format!("{shown} holds no password: it is empty"));
     }
@@ -259,4 +261,25 @@ pub(super) fn failure(store: &str, error: &tokio_postgres::Error) -> StoreFailur
         _ => return StoreFailure::Unreachable { store, why },
     };
     StoreFailure::Unusable { store, why, remedy }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_newline_at_the_end_of_a_file_is_no_part_of_the_password() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let read = |text: &str| {
+            fs::write(file.path(), text).unwrap();
+            read_password(file.path())
+        };
+        for text in ["pass word", "pass word\n", "pass word\r\n"] {
+            assert_eq!(read(text).unwrap(), "pass word", "{text:?}");
+        }
+        assert_eq!(read("pass\n\n").unwrap(), "pass\n");
+        for text in ["", "\n", "\r\n"] {
+            assert!(read(text).unwrap_err().contains("is empty"), "{text:?}");
+        }
+    }
 }

@@ -10,7 +10,7 @@ pub(super) const UNLOCK_MAKING: &str = "SELECT pg_advisory_unlock(x'627269646765
 pub(super) const PREPARE_SESSION: &str = "\
     SET default_transaction_isolation = 'read committed';
     SELECT set_config('synchronous_commit', 'on', false)
-     WHERE current_setting('synchronous_commit') = 'off'";
+     WHERE current_setting('synchronous_commit') IN ('off', 'local')";
 
 pub(super) const TABLE_EXISTS: &str = "SELECT to_regclass('bridge_lease') IS NOT NULL";
 

@@ -242,7 +242,19 @@ async fn it_goes_on_after_the_database_was_away_crashed_or_silent() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn i18_what_the_synchronous_standby_does_not_have_is_never_said_to_be_done() {
+    for weak in ["off", "local"] {
+        waits_for_the_synchronous_standby(weak).await;
+    }
+}
+
+/// Though the database does not demand it of every session.
+async fn waits_for_the_synchronous_standby(weak: &str) {
     let server = Postgres::start().await;
+    server
+        .sql(&format!(
+            "ALTER DATABASE bridge SET synchronous_commit = {weak}"
+        ))
+        .await;
     let mut a = Party::new(&Database::of(&server), "plant-7");
     a.claim.ttl = Duration::from_secs(2);
     let token = a.acquire().await.unwrap();
@@ -260,7 +272,7 @@ async fn i18_what_the_synchronous_standby_does_not_have_is_never_said_to_be_done
     // Longer than any request of a keeper waits: that is less than half of the ttl.
     let renewed = a.store.renew(&a.claim, token);
     let renewed = tokio::time::timeout(a.claim.ttl * 3 / 4, renewed).await;
-    assert!(renewed.is_err(), "{renewed:?}");
+    assert!(renewed.is_err(), "{weak}: {renewed:?}");
     server
         .sql("ALTER SYSTEM RESET synchronous_standby_names")
         .await;
