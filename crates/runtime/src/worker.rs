@@ -10,6 +10,7 @@ mod moves;
 mod offer;
 mod pace;
 mod pass;
+mod reading;
 mod retained;
 mod room;
 mod second_chance;
@@ -22,25 +23,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_core::{
-    Admitted, Answer, Backoff, BoxFuture, Clock, Link, NotAdmitted, Path, Seq, Sink, StoreError,
-    StoredMessage,
+    Admitted, Answer, Backoff, BoxFuture, Clock, Link, NotAdmitted, Path, Seq, Sink, StoredMessage,
 };
 use futures_util::future::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, error, info, warn};
+use tracing::{debug, info};
 
 use self::attempts::Attempts;
 use self::moves::Moves;
 use self::pass::Pass;
 use self::retained::Retained;
-use self::second_chance::{Reading, SecondChance, Unreadable};
+use self::second_chance::SecondChance;
 use self::trial::Trial;
 use crate::DeliveryMode;
 use crate::announce::Announced;
 use crate::deferral::Deferral;
 use crate::lane::{Job, Lane, Shown};
-use crate::mapping;
 use crate::phase::{Event, Phase};
 use crate::session::Share;
 
@@ -320,84 +319,6 @@ impl Worker<'_> {
                 drop(job);
             }
         }
-    }
-
-    fn cannot_read(&mut self, seq: Seq, failure: &StoreError) {
-        if self.pass.cannot_read(seq) {
-            error!(
-                event = "unreadable",
-                binding = %self.lane.key,
-                seq = seq.get(),
-                error = %failure,
-                "a queued message cannot be read; it stays, and the others go on"
-            );
-        }
-    }
-
-    /// There may be something new: in the queue as well, where others can put a message.
-    fn ring(&mut self) {
-        self.pass.ring();
-        if self.phase == Phase::Live {
-            let usage = self.lane.store.usage(&self.lane.key);
-            if !self.pass.is_over(&usage) {
-                self.on(Event::Queued);
-            }
-        }
-    }
-
-    fn read_ahead(&mut self) {
-        if self.context.stopping.is_cancelled() {
-            return;
-        }
-        if self.phase.sends() {
-            self.second.read_ahead(&*self.lane.store, &self.lane.key);
-        }
-        if self.phase == Phase::Replaying {
-            self.pass.read_ahead(&*self.lane.store, &self.lane.key);
-            self.search_ahead();
-        }
-    }
-
-    fn have_read_deferred(&mut self, result: Result<(Reading, Vec<Unreadable>), StoreError>) {
-        let (reading, unreadable) = match result {
-            Ok(read) => read,
-            Err(failure) => return self.have_read(Err(failure)),
-        };
-        for (seq, failure) in unreadable {
-            error!(
-                event = "unreadable",
-                binding = %self.lane.key,
-                seq = seq.get(),
-                error = %failure,
-                "a deferred message cannot be read; it stays, and the others go on"
-            );
-        }
-        let Reading::Loaded(loaded) = reading else {
-            return;
-        };
-        let clock = &self.context.clock;
-        let now = (clock.wall(), clock.monotonic());
-        for (seq, stored, info) in loaded {
-            // One that cannot be published under the present configuration is given up on when
-            // it is offered.
-            let topic = mapping::topic(&stored, &self.lane.key.route, &self.lane.spec)
-                .unwrap_or_else(|| stored.message.topic.clone());
-            let size = stored.message.size();
-            self.second.deferral.load(seq, topic, size, info, now);
-        }
-    }
-
-    fn have_read(&mut self, result: Result<(), StoreError>) {
-        let Err(failure) = result else { return };
-        warn!(
-            event = "read_failed",
-            binding = %self.lane.key,
-            error = %failure,
-            "the queue cannot be read; it is read again"
-        );
-        let delay = self.context.backoff.delay(1, rand::random());
-        let until = self.context.clock.monotonic() + delay;
-        self.on(Event::RefusedForNow { until });
     }
 
     fn link_is(&mut self, link: Link) {
