@@ -24,7 +24,7 @@ use bridge_transport::SessionConfig;
 use super::fields;
 use super::loops;
 use super::nearest::nearest;
-use super::problem::Problem;
+use super::problem::{Doubt, Problem};
 use super::reader::{Found, Map, Reader, Text};
 use super::report::Diagnostic;
 use super::source::Source;
@@ -102,7 +102,7 @@ fn whole(reader: &mut Reader<'_>, root: &Map<'_>, folder: &Path) -> Option<Confi
     if complete {
         for (name, map) in &session_maps {
             if !read.contains(name) && !written.contains(name) {
-                reader.report(&map.at, Problem::UnusedSession);
+                reader.report(&map.at, Problem::Doubt(Doubt::UnusedSession));
             }
         }
     }

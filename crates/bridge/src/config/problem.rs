@@ -1,14 +1,12 @@
 //! Everything that can be wrong with a configuration: what it is, and what would be right.
 
+mod doubt;
 mod reach;
-
-use std::net::SocketAddr;
-use std::num::NonZeroU16;
 
 use bridge_core::{InvalidBackoff, InvalidFilter, InvalidName, InvalidTopic, TemplateProblem};
 
 use bridge_dlq_admin::InvalidToken;
-use bridge_transport::{PORTABLE_CLIENT_ID, Protocol, Unsaid};
+pub(crate) use doubt::Doubt;
 pub(crate) use reach::{Exposed, HeaderProblem, UrlProblem};
 
 use bridge_lease::{InvalidOwner, InvalidPostgresUrl, InvalidSettings};
@@ -226,62 +224,8 @@ pub(crate) enum Problem {
     DatabaseUrl(InvalidPostgresUrl),
     #[error("{0}")]
     Lease(InvalidSettings),
-    // Doubts.
-    #[error("`{covered}` is already covered by `{by}` in this route")]
-    Covered { covered: String, by: String },
-    #[error("the filter begins or ends with a space")]
-    SpaceInFilter,
-    #[error("no route uses this session")]
-    UnusedSession,
-    #[error("any certificate is accepted: anyone on the way can be the broker")]
-    InsecureSkipVerify,
-    #[error("the credentials cross the network in the clear, to {0}")]
-    PlaintextAllowed(Exposed),
-    #[error("`{0}` is not encrypted, and others of this list are")]
-    MixedEncryption(String),
-    #[error("MQTT {protocol} has no words for {}", listed(&unsaid.iter().map(|u| u.name).collect::<Vec<_>>()))]
-    Unsaid {
-        protocol: Protocol,
-        /// The worst first.
-        unsaid: Vec<Unsaid>,
-    },
-    #[error(
-        "a client id of {0} bytes: in MQTT 3.1.1 a broker need not take more than {PORTABLE_CLIENT_ID}"
-    )]
-    LongClientId(usize),
-    #[error(
-        "up to {0} messages may be unanswered, and in MQTT 3.1.1 a broker cannot ask for less: \
-         Mosquitto 2.0.11 takes 20 of QoS 2 unless it is told otherwise, acknowledges more, and \
-         loses messages then"
-    )]
-    WideWindow(NonZeroU16),
-    #[error("the admin token crosses the network in the clear to reach {0}")]
-    AdminInTheClear(SocketAddr),
-    #[error("every replica that shares this file tells its status in the same place")]
-    StatusShared,
-    #[error("a client id with `{0}`: {meaning}", meaning = match *.0 {
-        '/' => "where access rules put client ids into topics (`%c`), it makes several levels of one",
-        _ => "Mosquitto and others grant such a client nothing by a rule that puts client ids into topics (`%c`)",
-    })]
-    TopicSignInClientId(char),
-    #[error("a client id with {0:?}: in MQTT 3.1.1 a broker need take only letters and digits")]
-    UnusualClientId(char),
-    #[error("the hostname is `{0}`, as that of many machines is")]
-    HostnameOfEveryone(String),
-    #[error(
-        "the operating system has no randomness to give ({0}): the nonce is mixed from wall clock, \
-         process id and hostname"
-    )]
-    NonceMixed(String),
-    #[error(
-        "a shared subscription is for several replicas, and each that shares this file would \
-         connect as `{0}`, and so take the others' place"
-    )]
-    SharedWithOneId(String),
-    #[error(
-        "one replica at a time has an exclusive session: a shared subscription shares nothing there"
-    )]
-    SharedExclusive,
+    #[error("{0}")]
+    Doubt(Doubt),
 }
 
 impl Problem {
@@ -296,43 +240,18 @@ impl Problem {
 
     /// Whether the configuration can be used all the same.
     pub(crate) const fn is_warning(&self) -> bool {
-        matches!(
-            self,
-            Self::Covered { .. }
-                | Self::SpaceInFilter
-                | Self::UnusedSession
-                | Self::InsecureSkipVerify
-                | Self::PlaintextAllowed(_)
-                | Self::MixedEncryption(_)
-                | Self::Unsaid { .. }
-                | Self::LongClientId(_)
-                | Self::WideWindow(_)
-                | Self::AdminInTheClear(_)
-                | Self::StatusShared
-                | Self::TopicSignInClientId(_)
-                | Self::UnusualClientId(_)
-                | Self::HostnameOfEveryone(_)
-                | Self::NonceMixed(_)
-                | Self::SharedWithOneId(_)
-                | Self::SharedExclusive
-        )
+        matches!(self, Self::Doubt(_))
     }
 
     /// Whether a session says the same in the log, for each of its connections.
     pub(crate) const fn is_told_by_its_session(&self) -> bool {
-        matches!(
-            self,
-            Self::Unsaid { .. } | Self::LongClientId(_) | Self::InsecureSkipVerify
-        )
+        matches!(self, Self::Doubt(doubt) if doubt.is_told_by_its_session())
     }
 
     /// More about it, a sentence each.
     pub(crate) fn notes(&self) -> Vec<String> {
         match self {
-            Self::Unsaid { unsaid, .. } => {
-                let note = |unsaid: &Unsaid| format!("{}: {}", unsaid.name, unsaid.meaning);
-                unsaid.iter().map(note).collect()
-            }
+            Self::Doubt(doubt) => doubt.notes(),
             _ => Vec::new(),
         }
     }
@@ -432,9 +351,6 @@ impl Problem {
             Self::TwoTokens => "keep one of them, best `token_file`",
             Self::NoToken => "add `token_file`, a file with at least 16 characters",
             Self::Token(_) => "make one with `openssl rand -hex 32`",
-            Self::AdminInTheClear(_) => {
-                "add `tls`, or listen on 127.0.0.1 behind something that encrypts"
-            }
             Self::PasswordWithoutUsername => "add `username`",
             Self::NoEffect { .. } | Self::BrokerTwice(_) => "remove it",
             Self::NoUrlFor { needed, .. } => return Some(format!("write {needed}, or remove it")),
@@ -462,42 +378,7 @@ impl Problem {
             }
             Self::Loop(_) => "narrow a filter, or add a prefix that none of these filters takes",
             Self::Listen(_) => "write address and port, as in 127.0.0.1:9090 or [::]:9090",
-            Self::Covered { .. } => "remove it, unless it asks for nothing else",
-            Self::SpaceInFilter => "remove the space: MQTT takes it as a part of the level",
-            Self::UnusedSession => "remove it, or use it in a route",
-            Self::InsecureSkipVerify => {
-                "name the certificate that vouches for the broker in `ca_file` instead"
-            }
-            Self::PlaintextAllowed(Exposed::Proxy(_)) => {
-                "use a proxy on this machine where that is possible"
-            }
-            Self::PlaintextAllowed(Exposed::Database(_)) => {
-                "remove `sslmode=disable` where that is possible"
-            }
-            Self::PlaintextAllowed(Exposed::Broker(_)) => {
-                "use `mqtts://` or `wss://` where that is possible"
-            }
-            Self::MixedEncryption(_) => {
-                "whoever keeps the others away reads what is sent; encrypt this one as well"
-            }
-            Self::Unsaid { .. } => "use `protocol: 5` where the broker speaks it",
-            Self::LongClientId(_) => "choose a shorter one if the broker refuses it",
-            Self::TopicSignInClientId(_) | Self::UnusualClientId(_) => {
-                "use letters, digits, `-`, `_`, `.` and `:`"
-            }
-            Self::HostnameOfEveryone(_) => {
-                "give each machine a hostname of its own, or use `client_id_suffix: nonce`"
-            }
-            Self::SharedWithOneId(_) => {
-                "add `client_id_suffix: nonce` or `hostname`; where there is one bridge only, leave \
-                 out `$share/<group>/`"
-            }
-            Self::SharedExclusive => "leave out `$share/<group>/`",
-
-            Self::WideWindow(_) => "leave it out, or let the broker take as many",
-            Self::StatusShared => {
-                "put something of its own into it, as in bridges/${HOSTNAME}/status"
-            }
+            Self::Doubt(doubt) => return doubt.remedy().map(str::to_owned),
             _ => return None,
         };
         Some(text.to_owned())

@@ -7,7 +7,7 @@ use bridge_dlq_admin::{AdminOptions, TlsFiles, Token, TokenOrigin};
 use bridge_transport::Secret;
 
 use super::{address, credentials, tls};
-use crate::config::problem::Problem;
+use crate::config::problem::{Doubt, Problem};
 use crate::config::reader::{Map, Reader, Reported};
 use crate::config::{AdminAccess, AdminSecret, fields};
 
@@ -20,7 +20,7 @@ pub(super) fn check(reader: &mut Reader<'_>, map: &Map<'_>, folder: &Path) -> Op
     if let (Some(listen), Some(at), false) = (listen, at, map.has(&fields::ADMIN_TLS))
         && !is_on_this_machine(listen)
     {
-        reader.report(&at.at, Problem::AdminInTheClear(listen));
+        reader.report(&at.at, Problem::Doubt(Doubt::AdminInTheClear(listen)));
     }
     Some(AdminOptions {
         listen: listen?,

@@ -6,7 +6,7 @@ use bridge_transport::SessionKind;
 
 use crate::config::fields;
 use crate::config::identity::{Mode, Suffix};
-use crate::config::problem::Problem;
+use crate::config::problem::{Doubt, Problem};
 use crate::config::reader::{At, Found, Map, Reader, Text};
 
 /// A session's client ids and mode.
@@ -157,7 +157,7 @@ fn resolve(reader: &mut Reader<'_>, suffix: Suffix, at: &At) -> Option<String> {
         Suffix::Nonce => {
             let nonce = reader.host.nonce();
             if let Some(why) = nonce.mixed() {
-                reader.report(at, Problem::NonceMixed(why.to_owned()));
+                reader.report(at, Problem::Doubt(Doubt::NonceMixed(why.to_owned())));
             }
             Some(format!("-{}", nonce.digits()))
         }
@@ -167,7 +167,7 @@ fn resolve(reader: &mut Reader<'_>, suffix: Suffix, at: &At) -> Option<String> {
                 .map_err(|why| reader.report(at, Problem::Hostname(why)))
                 .ok()?;
             if name == "localhost" || name.starts_with("localhost.") {
-                reader.report(at, Problem::HostnameOfEveryone(name.clone()));
+                reader.report(at, Problem::Doubt(Doubt::HostnameOfEveryone(name.clone())));
             }
             Some(format!("-{name}"))
         }
@@ -188,7 +188,7 @@ fn usable(name: String) -> Result<String, String> {
 /// Says what some brokers do not take, or hold against a client.
 fn doubtful(reader: &mut Reader<'_>, client_id: &str, at: &At) {
     if let Some(sign) = client_id.chars().find(|c| matches!(c, '+' | '#' | '/')) {
-        reader.report(at, Problem::TopicSignInClientId(sign));
+        reader.report(at, Problem::Doubt(Doubt::TopicSignInClientId(sign)));
     }
 }
 

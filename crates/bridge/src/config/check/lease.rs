@@ -11,7 +11,7 @@ use super::identity::mqtt_text;
 use super::{credentials, name, tls};
 use crate::config::fields::{self, Field};
 use crate::config::lease::{Lease, LeaseStore};
-use crate::config::problem::{Exposed, Problem};
+use crate::config::problem::{Doubt, Exposed, Problem};
 use crate::config::reader::{Found, Map, Reader, Reported, Text};
 
 /// The lease, `None` where there is none; `bridge` is the name of the bridge and `identity` the
@@ -186,7 +186,7 @@ fn postgres(reader: &mut Reader<'_>, map: &Map<'_>, folder: &Path) -> Option<Pos
         let to = Exposed::Database(settings.to_string());
         if allow?.value {
             let at = map.key(&fields::LEASE_ALLOW_PLAINTEXT);
-            reader.report(&at, Problem::PlaintextAllowed(to));
+            reader.report(&at, Problem::Doubt(Doubt::PlaintextAllowed(to)));
         } else {
             reader.report(&url.at, Problem::PlaintextCredentials(to));
         }

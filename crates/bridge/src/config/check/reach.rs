@@ -8,7 +8,7 @@ use super::credentials::{self, Login};
 use super::url::Location;
 use super::{place, tls, url};
 use crate::config::fields;
-use crate::config::problem::{Exposed, HeaderProblem, Problem, UrlProblem};
+use crate::config::problem::{Doubt, Exposed, HeaderProblem, Problem, UrlProblem};
 use crate::config::reader::{At, Found, Map, Reader, Reported, Text};
 use crate::config::secrets;
 
@@ -145,7 +145,10 @@ fn check_list(reader: &mut Reader<'_>, endpoints: &[(Endpoint, At)]) {
     let encrypted = endpoints.iter().any(|(endpoint, _)| endpoint.tls.is_some());
     let plain = endpoints.iter().find(|(e, _)| place::in_the_clear(e));
     if let Some((endpoint, at)) = plain.filter(|_| encrypted) {
-        reader.report(at, Problem::MixedEncryption(endpoint.to_string()));
+        reader.report(
+            at,
+            Problem::Doubt(Doubt::MixedEncryption(endpoint.to_string())),
+        );
     }
 }
 
@@ -183,7 +186,7 @@ fn check_secrecy(reader: &mut Reader<'_>, map: &Map<'_>, endpoints: &[(Endpoint,
         }
     } else if let Some((_, to)) = exposed.into_iter().next() {
         let at = map.key(&fields::ALLOW_PLAINTEXT);
-        reader.report(&at, Problem::PlaintextAllowed(to));
+        reader.report(&at, Problem::Doubt(Doubt::PlaintextAllowed(to)));
     }
 }
 

@@ -5,7 +5,7 @@ use bridge_runtime::{DeliveryMode, RouteSpec};
 
 use super::{Sessions, binding};
 use crate::config::fields;
-use crate::config::problem::Problem;
+use crate::config::problem::{Doubt, Problem};
 use crate::config::reader::{At, Found, Map, Reader};
 
 /// Each filter is compared with each other one, up to so many: it is only for a warning.
@@ -122,7 +122,7 @@ fn filters(reader: &mut Reader<'_>, from: &Map<'_>) -> Vec<Found<TopicFilter>> {
             }
         };
         if text.value.value.trim() != text.value.value {
-            reader.report(&text.at, Problem::SpaceInFilter);
+            reader.report(&text.at, Problem::Doubt(Doubt::SpaceInFilter));
         }
         filters.push(Found {
             value: filter,
@@ -142,10 +142,10 @@ fn filters(reader: &mut Reader<'_>, from: &Map<'_>) -> Vec<Found<TopicFilter>> {
                 && (!equal || *other < index)
         });
         if let Some((_, by)) = by {
-            let problem = Problem::Covered {
+            let problem = Problem::Doubt(Doubt::Covered {
                 covered: filter.value.to_string(),
                 by: by.value.to_string(),
-            };
+            });
             reader.report(&filter.at, problem);
         }
     }

@@ -13,7 +13,7 @@ use super::identity::{self, mqtt_text, whole_seconds};
 use super::reach;
 use crate::config::fields;
 use crate::config::identity::{Identity, Mode, Suffix};
-use crate::config::problem::Problem;
+use crate::config::problem::{Doubt, Problem};
 use crate::config::reader::{At, Found, Map, Reader, Reported};
 
 /// A checked session and where its parts stand.
@@ -164,7 +164,7 @@ fn status(reader: &mut Reader<'_>, map: &Map<'_>) -> Result<Option<StatusTopic>,
             }
             let same_for_all = !text.value.substituted && map.has(&fields::CLIENT_ID_SUFFIX);
             if parsed.is_ok() && same_for_all {
-                reader.report(&text.at, Problem::StatusShared);
+                reader.report(&text.at, Problem::Doubt(Doubt::StatusShared));
             }
             parsed.ok()
         });

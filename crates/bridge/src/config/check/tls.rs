@@ -12,7 +12,7 @@ use tokio_rustls::rustls::{Error, InconsistentKeys, RootCertStore};
 
 use super::credentials::{bytes, unusable};
 use crate::config::fields;
-use crate::config::problem::Problem;
+use crate::config::problem::{Doubt, Problem};
 use crate::config::reader::{Found, Map, Reader, Reported, Text};
 
 /// The largest file of certificates: what an operating system trusts has a quarter of it.
@@ -43,7 +43,7 @@ fn trust(reader: &mut Reader<'_>, map: &Map<'_>, folder: &Path) -> Option<Trust>
     let trusted = file.and_then(|file| authorities(reader, &file, folder));
     if insecure?.value {
         let at = map.key(&fields::INSECURE_SKIP_VERIFY);
-        reader.report(&at, Problem::InsecureSkipVerify);
+        reader.report(&at, Problem::Doubt(Doubt::InsecureSkipVerify));
         if map.has(&fields::CA_FILE) {
             let problem = Problem::NoEffect {
                 field: "ca_file",

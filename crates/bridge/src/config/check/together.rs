@@ -9,7 +9,7 @@ use bridge_transport::{PORTABLE_CLIENT_ID, Protocol, SessionKind, Unsaid};
 use super::{place, session};
 use crate::config::fields;
 use crate::config::identity::Mode;
-use crate::config::problem::Problem;
+use crate::config::problem::{Doubt, Problem};
 use crate::config::reader::{At, Map, Reader};
 
 /// No two connections to one broker have the same client id: it would disconnect one for the
@@ -89,7 +89,10 @@ pub(super) fn protocols(
             .collect();
         if !unsaid.is_empty() {
             let protocol = config.protocol;
-            reader.report(&session.protocol_at, Problem::Unsaid { protocol, unsaid });
+            reader.report(
+                &session.protocol_at,
+                Problem::Doubt(Doubt::Unsaid { protocol, unsaid }),
+            );
         }
         if config.protocol == Protocol::V5 {
             continue;
@@ -98,7 +101,10 @@ pub(super) fn protocols(
         if window > config.protocol.default_window()
             && highest(&config.name, routes) == Some(QoS::ExactlyOnce)
         {
-            reader.report(&session.window_at, Problem::WideWindow(window));
+            reader.report(
+                &session.window_at,
+                Problem::Doubt(Doubt::WideWindow(window)),
+            );
         }
         let publisher = (read && written).then_some(&config.publisher_client_id);
         for (id, at) in [
@@ -109,10 +115,10 @@ pub(super) fn protocols(
                 continue;
             };
             if id.len() > PORTABLE_CLIENT_ID {
-                reader.report(at, Problem::LongClientId(id.len()));
+                reader.report(at, Problem::Doubt(Doubt::LongClientId(id.len())));
             }
             if let Some(sign) = id.chars().find(|sign| !is_usual(*sign)) {
-                reader.report(at, Problem::UnusualClientId(sign));
+                reader.report(at, Problem::Doubt(Doubt::UnusualClientId(sign)));
             }
         }
     }
@@ -190,10 +196,10 @@ pub(super) fn shared<'a>(
             continue;
         };
         if session.mode == Mode::Exclusive {
-            reader.report(at, Problem::SharedExclusive);
+            reader.report(at, Problem::Doubt(Doubt::SharedExclusive));
         } else if !session.differs {
             let id = session.config.client_id.clone();
-            reader.report(at, Problem::SharedWithOneId(id));
+            reader.report(at, Problem::Doubt(Doubt::SharedWithOneId(id)));
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::*;
-use crate::config::problem::Problem;
+use crate::config::problem::{Doubt, Problem};
 
 const MODES: [Option<&str>; 4] = [
     None,
@@ -125,7 +125,7 @@ fn a_shared_subscription_on_an_exclusive_session_is_pointless() {
     let (_, report) = examine(&session(", session_mode: exclusive", "$share/g/x"));
     let shared: Vec<_> = report
         .warnings()
-        .filter(|w| w.problem == Problem::SharedExclusive)
+        .filter(|w| w.problem == Problem::Doubt(Doubt::SharedExclusive))
         .collect();
     assert_eq!(shared.len(), 1, "{}", report.render(Paint::Plain));
     assert_eq!(shared[0].path, "routes.r.from.topics[0]");
