@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use bridge_core::{BindingKey, Cause, DeadLetterInfo, MessageId, StoreError, StoredMessage};
 
@@ -9,10 +10,12 @@ use super::scan::{Scan, Way};
 use super::{
     Control, ControlError, DeadLetter, DeadLetterFilter, DeadLetterId, MOST_AT_ONCE, Shared,
 };
-use crate::lane::{Came, NotTaken};
+use crate::lane::{Came, NotTaken, Watched};
 
 /// Of how many imports is known that they were made, for one that is made again.
 const REMEMBERED: usize = 65_536;
+/// How long a bridge that stops waits for the store's answer to an import.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
 
 /// Dead letters one after the other, whole, the oldest first: those that are there when it begins.
 #[derive(Debug)]
@@ -55,7 +58,8 @@ pub enum ImportOutcome {
     DeadLettersFull,
     /// The store fails, or can never hold a message of its size.
     StoreFailed,
-    /// The bridge stops; whether it was kept is not known.
+    /// The bridge stops: it was not kept. Only where the store did not answer in time any more it
+    /// may have been.
     Stopping,
 }
 
@@ -141,7 +145,8 @@ impl Control {
     /// Keeps dead letters that were exported, here or at another bridge, in the order in which
     /// they are given, and says what came of each; at most [`MOST_AT_ONCE`] in one call. What was
     /// begun is done, also when the future is dropped, and a call that is made again for that
-    /// reason changes nothing, unless the bridge was started anew meanwhile.
+    /// reason changes nothing, unless the bridge was started anew meanwhile. A stop ends it: none
+    /// is begun any more.
     pub async fn import(&self, all: Vec<Import>) -> Result<Vec<ImportOutcome>, ControlError> {
         let shared = self.running()?;
         if all.len() > MOST_AT_ONCE {
@@ -156,7 +161,10 @@ impl Control {
             let _turn = shared.importing.lock().await;
             let mut outcomes = Vec::with_capacity(all.len());
             for import in all {
-                outcomes.push(import_one(&shared, import).await);
+                outcomes.push(match begin_import(&shared, import).await {
+                    Ok(posted) => posted.ended(&shared).await,
+                    Err(outcome) => outcome,
+                });
             }
             Ok(outcomes)
         })
@@ -164,18 +172,28 @@ impl Control {
     }
 }
 
-async fn import_one(shared: &Arc<Shared>, import: Import) -> ImportOutcome {
+/// An import whose put was made.
+struct Posted {
+    what: What,
+    watched: Watched,
+}
+
+/// What an import came to, or the put that it waits for.
+type Begun = Result<Posted, ImportOutcome>;
+
+/// Makes the put of one import, unless it was made before or the bridge stops.
+async fn begin_import(shared: &Arc<Shared>, import: Import) -> Begun {
     let Import {
         binding,
         mut stored,
         info,
     } = import;
-    let what = (binding.clone(), stored.id);
+    let what = (binding, stored.id);
     if let Some(made) = shared.imports.made(&what) {
-        return ImportOutcome::AlreadyImported(made);
+        return Err(ImportOutcome::AlreadyImported(made));
     }
-    let Some(lane) = shared.lanes.get(&binding) else {
-        return ImportOutcome::BindingNotFound;
+    let Some(lane) = shared.lanes.get(&what.0) else {
+        return Err(ImportOutcome::BindingNotFound);
     };
     stored.cause = Some(Cause {
         id: stored.id,
@@ -184,31 +202,46 @@ async fn import_one(shared: &Arc<Shared>, import: Import) -> ImportOutcome {
     stored.id = shared.new_id();
     let stored = Arc::new(stored);
     let watched = lane.watch(stored.id);
-    // The semaphore is never closed; if it were, the bridge would stop.
-    let Ok(share) = shared.by_hand.clone().acquire_owned().await else {
-        return ImportOutcome::Stopping;
-    };
-    let (mut jobs, _) = shared.jobs_of(&stored, share, 1);
-    let Some(job) = jobs.pop() else {
-        return ImportOutcome::StoreFailed;
-    };
-    match lane.import(job, info) {
-        Ok(()) => {}
-        Err(NotTaken::Full) => return ImportOutcome::DeadLettersFull,
-        Err(NotTaken::StoreFails) => return ImportOutcome::StoreFailed,
-    }
-    let came = tokio::select! {
+    let share = tokio::select! {
         biased;
-        came = watched.came() => came,
-        () = shared.stopping.cancelled() => None,
+        () = shared.stopping.cancelled() => return Err(ImportOutcome::Stopping),
+        share = shared.by_hand.clone().acquire_owned() => share,
     };
-    match came {
-        Some(Came::Dead(seq, _)) => {
-            let made = DeadLetterId { binding, seq };
-            shared.imports.remember(what, made.clone());
-            ImportOutcome::Imported(made)
+    // The semaphore is never closed; if it were, the bridge would stop.
+    let share = share.map_err(|_| ImportOutcome::Stopping)?;
+    let (mut jobs, _) = shared.jobs_of(&stored, share, 1);
+    let job = jobs.pop().ok_or(ImportOutcome::StoreFailed)?;
+    match lane.import(job, info) {
+        Ok(()) => Ok(Posted { what, watched }),
+        Err(NotTaken::Full) => Err(ImportOutcome::DeadLettersFull),
+        Err(NotTaken::StoreFails) => Err(ImportOutcome::StoreFailed),
+    }
+}
+
+impl Posted {
+    /// What came of it. A put that was made is answered, also in a bridge that stops; only of a
+    /// store that does not answer then nothing is known.
+    async fn ended(self, shared: &Shared) -> ImportOutcome {
+        let given_up = async {
+            shared.stopping.cancelled().await;
+            tokio::time::sleep(ANSWERED_WITHIN).await;
+        };
+        let came = tokio::select! {
+            biased;
+            came = self.watched.came() => came,
+            () = given_up => None,
+        };
+        match came {
+            Some(Came::Dead(seq, _)) => {
+                let made = DeadLetterId {
+                    binding: self.what.0.clone(),
+                    seq,
+                };
+                shared.imports.remember(self.what, made.clone());
+                ImportOutcome::Imported(made)
+            }
+            Some(_) => ImportOutcome::StoreFailed,
+            None => ImportOutcome::Stopping,
         }
-        Some(_) => ImportOutcome::StoreFailed,
-        None => ImportOutcome::Stopping,
     }
 }

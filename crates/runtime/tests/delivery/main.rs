@@ -20,4 +20,5 @@ mod retained;
 mod schedule;
 mod suspicion;
 mod suspicion_alone;
+mod transfer;
 mod winding_down;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bridge_core::{Message, Topic};
 use bridge_runtime::{
-    ControlError, DeadLetterFilter, DeliveryMode, Exported, Import, ImportOutcome, InjectTarget,
-    Job, JobKind, JobState, OnFull, RedriveVerdict, Total,
+    ControlError, DeadLetterFilter, DeliveryMode, InjectTarget, Job, JobKind, JobState, OnFull,
+    RedriveVerdict,
 };
 
 use crate::fixture::{Fixture, Reply, Setup, key, name, wait_until};
@@ -175,7 +175,7 @@ async fn i13_a_test_message_finds_no_room_at_one_binding_and_is_at_none() {
 }
 
 /// A binding that has refused `count` messages and is mended.
-async fn refused(count: usize) -> Fixture {
+pub(crate) async fn refused(count: usize) -> Fixture {
     let fixture = Setup::new(DeliveryMode::StoreAndForward).start();
     fixture.sink().policy(|_| Reply::Refuse(0x99));
     // Refused from the queue, they have the numbers with which they came.
@@ -187,7 +187,7 @@ async fn refused(count: usize) -> Fixture {
     fixture
 }
 
-async fn ended(fixture: &Fixture, job: &Job) -> Job {
+pub(crate) async fn ended(fixture: &Fixture, job: &Job) -> Job {
     let control = fixture.runtime.control();
     let now = || control.job(job.id).unwrap().unwrap();
     wait_until("the job's end", || now().state != JobState::Running).await;
@@ -255,56 +255,5 @@ async fn a_job_waits_for_room_in_a_queue_and_can_be_cancelled() {
         .unwrap();
     let job = ended(&fixture, &job).await;
     assert_eq!((job.state, job.done), (JobState::Done, 90));
-    fixture.ledger_balances(0).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_exported_can_be_imported_and_twice_changes_nothing() {
-    let fixture = refused(20).await;
-    let control = fixture.runtime.control();
-    let filter = DeadLetterFilter::default();
-    let mut export = control.export(filter.clone()).await.unwrap();
-    let mut imports = Vec::new();
-    while let Some(exported) = export.next().await.unwrap() {
-        let Exported::DeadLetter(letter) = exported else {
-            panic!("{exported:?}");
-        };
-        imports.push(Import {
-            binding: letter.id.binding,
-            stored: (*letter.stored).clone(),
-            info: letter.info,
-        });
-    }
-    assert_eq!(imports.len(), 20);
-    let job = control.start_job(JobKind::Delete, filter.clone()).unwrap();
-    ended(&fixture, &job).await;
-    imports[19].binding = key("gone");
-    let outcomes = control.import(imports.clone()).await.unwrap();
-    assert_eq!(outcomes[19], ImportOutcome::BindingNotFound);
-    for (import, outcome) in imports.iter().zip(&outcomes).take(19) {
-        let ImportOutcome::Imported(id) = outcome else {
-            panic!("{outcome:?}");
-        };
-        let letter = control.get(id).await.unwrap().unwrap();
-        let cause = letter.stored.cause.unwrap();
-        assert_eq!((cause.id, cause.redrives), (import.stored.id, 0));
-        assert_eq!(letter.stored.message, import.stored.message);
-        assert_eq!(
-            (&letter.info, letter.stored.received),
-            (&import.info, import.stored.received)
-        );
-    }
-    let again = control.import(imports).await.unwrap();
-    let already = |o: &ImportOutcome| matches!(o, ImportOutcome::AlreadyImported(_));
-    assert_eq!(again.iter().filter(|o| already(o)).count(), 19);
-    assert_eq!(
-        control.list(&filter, 1, None).await.unwrap().total,
-        Total::Exact(19)
-    );
-    fixture.ledger_balances(0).await;
-    let job = control.start_job(JobKind::Redrive, filter).unwrap();
-    ended(&fixture, &job).await;
-    fixture.waits(0, (0, 0, 0)).await;
-    assert_eq!(fixture.sink().accepted(), (0..19).collect::<Vec<_>>());
     fixture.ledger_balances(0).await;
 }

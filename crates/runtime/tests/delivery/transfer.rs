@@ -1,0 +1,105 @@
+//! Dead letters on their way out of a bridge and into one.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bridge_runtime::{
+    Control, ControlError, DeadLetterFilter, DeliveryMode, Exported, Import, ImportOutcome,
+    JobKind, Total,
+};
+
+use crate::fixture::{Fixture, Setup, key, wait_until};
+use crate::operator::{ended, refused};
+
+/// What an export gives, to be imported.
+async fn exported(control: &Control, filter: &DeadLetterFilter) -> Vec<Import> {
+    let mut export = control.export(filter.clone()).await.unwrap();
+    let mut imports = Vec::new();
+    while let Some(exported) = export.next().await.unwrap() {
+        let Exported::DeadLetter(letter) = exported else {
+            panic!("{exported:?}");
+        };
+        imports.push(Import {
+            binding: letter.id.binding,
+            stored: (*letter.stored).clone(),
+            info: letter.info,
+        });
+    }
+    imports
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_exported_can_be_imported_and_twice_changes_nothing() {
+    let fixture = refused(20).await;
+    let control = fixture.runtime.control();
+    let filter = DeadLetterFilter::default();
+    let mut imports = exported(&control, &filter).await;
+    assert_eq!(imports.len(), 20);
+    let job = control.start_job(JobKind::Delete, filter.clone()).unwrap();
+    ended(&fixture, &job).await;
+    imports[19].binding = key("gone");
+    let outcomes = control.import(imports.clone()).await.unwrap();
+    assert_eq!(outcomes[19], ImportOutcome::BindingNotFound);
+    for (import, outcome) in imports.iter().zip(&outcomes).take(19) {
+        let ImportOutcome::Imported(id) = outcome else {
+            panic!("{outcome:?}");
+        };
+        let letter = control.get(id).await.unwrap().unwrap();
+        let cause = letter.stored.cause.unwrap();
+        assert_eq!((cause.id, cause.redrives), (import.stored.id, 0));
+        assert_eq!(letter.stored.message, import.stored.message);
+        assert_eq!(
+            (&letter.info, letter.stored.received),
+            (&import.info, import.stored.received)
+        );
+    }
+    let again = control.import(imports).await.unwrap();
+    let already = |o: &ImportOutcome| matches!(o, ImportOutcome::AlreadyImported(_));
+    assert_eq!(again.iter().filter(|o| already(o)).count(), 19);
+    assert_eq!(
+        control.list(&filter, 1, None).await.unwrap().total,
+        Total::Exact(19)
+    );
+    fixture.ledger_balances(0).await;
+    let job = control.start_job(JobKind::Redrive, filter).unwrap();
+    ended(&fixture, &job).await;
+    fixture.waits(0, (0, 0, 0)).await;
+    assert_eq!(fixture.sink().accepted(), (0..19).collect::<Vec<_>>());
+    fixture.ledger_balances(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_import_that_a_stop_ends_says_of_each_line_whether_it_was_kept() {
+    let fixture = refused(100).await;
+    let control = fixture.runtime.control();
+    let filter = DeadLetterFilter::default();
+    let imports = exported(&control, &filter).await;
+    fixture.store.answer(false);
+    let before = fixture.store.puts.load(Ordering::SeqCst);
+    let importing = {
+        let control = control.clone();
+        tokio::spawn(async move { control.import(imports).await })
+    };
+    let store = fixture.store.clone();
+    wait_until("a put", || store.puts.load(Ordering::SeqCst) > before).await;
+    let Fixture { runtime, data, .. } = fixture;
+    let stop = tokio::spawn(runtime.shutdown(Duration::from_secs(20)));
+    wait_until("it stops", || control.jobs() == Err(ControlError::Stopping)).await;
+    store.answer(true);
+    let outcomes = importing.await.unwrap().unwrap();
+    stop.await.unwrap().unwrap();
+    drop((store, fixture.store));
+    let kept = |o: &&ImportOutcome| matches!(o, ImportOutcome::Imported(_));
+    let kept = outcomes.iter().filter(kept).count();
+    assert_eq!(
+        outcomes
+            .iter()
+            .skip(kept)
+            .find(|o| **o != ImportOutcome::Stopping),
+        None,
+        "after the first that was not kept none was"
+    );
+    assert!(kept > 0 && kept < 100, "{kept}");
+    let fixture = Setup::new(DeliveryMode::StoreAndForward).data(data).start();
+    assert_eq!(fixture.waiting(0), (0, 0, 100 + kept as u64));
+}
