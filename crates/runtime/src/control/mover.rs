@@ -150,7 +150,10 @@ fn conclude(shared: &Shared, recent: &mut Recent, ended: Ended) {
                         lane.wake.notify_one();
                     }
                 }
-                Wanted::Delete => shared.metrics.dead_letter_deleted(&request.letter.binding),
+                Wanted::Delete => {
+                    shared.imports.forget(&request.letter);
+                    shared.metrics.dead_letter_deleted(&request.letter.binding);
+                }
             }
             Outcome::Done(seq)
         }

@@ -1,7 +1,7 @@
 //! Dead letters on their way out of a bridge and into one.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use bridge_core::{BindingKey, Cause, DeadLetterInfo, MessageId, StoreError, StoredMessage};
@@ -50,7 +50,8 @@ pub struct Import {
 pub enum ImportOutcome {
     /// It is a dead letter, with a new message id that names the exported one as its cause.
     Imported(DeadLetterId),
-    /// The same message was imported at the same binding before, by this process: nothing was done.
+    /// The same message was imported at the same binding before, by this process, and not deleted
+    /// since: nothing was done.
     AlreadyImported(DeadLetterId),
     /// The running configuration has no such binding.
     BindingNotFound,
@@ -86,24 +87,45 @@ pub(super) struct Imports(Mutex<Recent>);
 #[derive(Debug, Default)]
 struct Recent {
     made: HashMap<What, DeadLetterId>,
-    in_order: VecDeque<What>,
+    /// What each of these was made of.
+    of: HashMap<DeadLetterId, What>,
+    /// Those that were made, the latest last; some of them are forgotten.
+    in_order: VecDeque<DeadLetterId>,
+}
+
+impl Recent {
+    fn forget(&mut self, letter: &DeadLetterId) {
+        if let Some(what) = self.of.remove(letter) {
+            self.made.remove(&what);
+        }
+    }
 }
 
 impl Imports {
+    fn lock(&self) -> MutexGuard<'_, Recent> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn made(&self, what: &What) -> Option<DeadLetterId> {
-        let recent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        recent.made.get(what).cloned()
+        self.lock().made.get(what).cloned()
     }
 
     fn remember(&self, what: What, made: DeadLetterId) {
-        let mut recent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recent = self.lock();
         if recent.in_order.len() >= REMEMBERED
             && let Some(oldest) = recent.in_order.pop_front()
         {
-            recent.made.remove(&oldest);
+            recent.forget(&oldest);
         }
-        recent.in_order.push_back(what.clone());
+        recent.in_order.push_back(made.clone());
+        recent.of.insert(made.clone(), what.clone());
         recent.made.insert(what, made);
+    }
+
+    /// That dead letter is deleted: what it was made of may be imported again. One that is
+    /// redriven is still somewhere.
+    pub(super) fn forget(&self, letter: &DeadLetterId) {
+        self.lock().forget(letter);
     }
 }
 

@@ -4,26 +4,25 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bridge_runtime::{
-    Control, ControlError, DeadLetterFilter, DeliveryMode, Exported, Import, ImportOutcome,
-    JobKind, Total,
+    Control, ControlError, DeadLetterFilter, DeadLetterId, DeliveryMode, Exported, Import,
+    ImportOutcome, JobKind, RedriveOptions, Selection, Total,
 };
 
 use crate::fixture::{Fixture, Setup, key, wait_until};
 use crate::operator::{ended, refused};
 
-/// What an export gives, to be imported.
+/// What can be read of an export, to be imported.
 async fn exported(control: &Control, filter: &DeadLetterFilter) -> Vec<Import> {
     let mut export = control.export(filter.clone()).await.unwrap();
     let mut imports = Vec::new();
     while let Some(exported) = export.next().await.unwrap() {
-        let Exported::DeadLetter(letter) = exported else {
-            panic!("{exported:?}");
-        };
-        imports.push(Import {
-            binding: letter.id.binding,
-            stored: (*letter.stored).clone(),
-            info: letter.info,
-        });
+        if let Exported::DeadLetter(letter) = exported {
+            imports.push(Import {
+                binding: letter.id.binding,
+                stored: (*letter.stored).clone(),
+                info: letter.info,
+            });
+        }
     }
     imports
 }
@@ -66,6 +65,35 @@ async fn what_is_exported_can_be_imported_and_twice_changes_nothing() {
     fixture.waits(0, (0, 0, 0)).await;
     assert_eq!(fixture.sink().accepted(), (0..19).collect::<Vec<_>>());
     fixture.ledger_balances(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_imported_and_deleted_is_imported_again_but_not_what_was_redriven() {
+    let fixture = refused(2).await;
+    let control = fixture.runtime.control();
+    let filter = DeadLetterFilter::default();
+    let imports = exported(&control, &filter).await;
+    let import = async || {
+        let mut ids = Vec::new();
+        let mut words = Vec::new();
+        for outcome in control.import(imports.clone()).await.unwrap() {
+            words.push(outcome.as_str());
+            if let ImportOutcome::Imported(id) | ImportOutcome::AlreadyImported(id) = outcome {
+                ids.push(id);
+            }
+        }
+        (words, ids)
+    };
+    let (words, ids) = import().await;
+    assert_eq!(words, ["imported", "imported"]);
+    let one = |id: &DeadLetterId| Selection::Ids(vec![id.clone()]);
+    control.delete(one(&ids[0])).await.unwrap();
+    let options = RedriveOptions::default();
+    control.redrive(one(&ids[1]), options).await.unwrap();
+    let (words, again) = import().await;
+    assert_eq!(words, ["imported", "already_imported"]);
+    assert_eq!(import().await.0, ["already_imported", "already_imported"]);
+    assert!(again[0] != ids[0] && control.get(&again[0]).await.unwrap().is_some());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
