@@ -30,7 +30,7 @@ pub use self::redrive::{
     RedriveVerdict, Selection,
 };
 use self::transfer::Imports;
-pub use self::transfer::{Export, Exported, Import, ImportOutcome};
+pub use self::transfer::{Export, Exported, Import, ImportOutcome, Importer};
 use crate::RouteSpec;
 use crate::lane::Lane;
 use crate::metrics::Metrics;
@@ -88,6 +88,9 @@ pub enum ControlError {
     /// Calls that are under way have chosen all that can be held in memory.
     #[error("too many redrives and deletes are under way; ask again later")]
     Busy,
+    /// There is one import at a time.
+    #[error("another import is under way; ask again when it has ended")]
+    ImportUnderWay,
     /// A task has panicked.
     #[error("the call failed: {0}")]
     Failed(String),
@@ -105,7 +108,8 @@ pub(crate) struct Shared {
     chosen: Arc<Semaphore>,
     /// For messages that come from no source and have not settled.
     by_hand: Arc<Semaphore>,
-    importing: tokio::sync::Mutex<()>,
+    /// The turn of an import.
+    importing: Arc<Semaphore>,
     imports: Imports,
     jobs: Jobs,
     tasks: TaskTracker,
@@ -141,7 +145,7 @@ impl Shared {
             mover,
             chosen: Arc::new(Semaphore::new(CHOSEN)),
             by_hand: Arc::new(Semaphore::new(BY_HAND)),
-            importing: tokio::sync::Mutex::default(),
+            importing: Arc::new(Semaphore::new(1)),
             imports: Imports::default(),
             jobs: Jobs::default(),
             tasks: TaskTracker::new(),

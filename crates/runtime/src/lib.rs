@@ -26,9 +26,9 @@ mod worker;
 
 pub use control::{
     Control, ControlError, Cursor, DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterSummary,
-    DeleteOutcome, DeleteResult, Export, Exported, Import, ImportOutcome, InjectTarget, Injected,
-    InvalidDeadLetterId, Job, JobId, JobKind, JobState, MOST_AT_ONCE, Page, RedriveOptions,
-    RedriveOutcome, RedriveResult, RedriveVerdict, Selection, Total,
+    DeleteOutcome, DeleteResult, Export, Exported, Import, ImportOutcome, Importer, InjectTarget,
+    Injected, InvalidDeadLetterId, Job, JobId, JobKind, JobState, MOST_AT_ONCE, Page,
+    RedriveOptions, RedriveOutcome, RedriveResult, RedriveVerdict, Selection, Total,
 };
 pub use intake::subscriptions_of;
 pub use runtime::{BindingStatus, Failure, Overview, Parts, Runtime, StartError, Status, Stopped};

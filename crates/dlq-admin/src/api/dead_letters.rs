@@ -114,8 +114,10 @@ pub(crate) fn failed(error: ControlError) -> Problem {
         ControlError::QueueFull => Problem::new(Kind::QueueFull, error.to_string()),
         ControlError::StoreFails => Problem::new(Kind::StoreUnavailable, error.to_string())
             .retry_after(std::time::Duration::from_secs(5)),
-        ControlError::Busy => Problem::new(Kind::TooManyJobs, error.to_string())
-            .retry_after(std::time::Duration::from_secs(2)),
+        ControlError::Busy | ControlError::ImportUnderWay => {
+            Problem::new(Kind::TooManyJobs, error.to_string())
+                .retry_after(std::time::Duration::from_secs(2))
+        }
         ControlError::Store(why) => {
             // It may name files of the machine.
             error!(event = "call_store_failed", error = %why, "the store failed on a call");

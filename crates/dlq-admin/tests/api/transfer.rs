@@ -1,9 +1,11 @@
 //! Out of a bridge and into one.
 
+use bridge_testkit::wait_for;
 use serde_json::Value;
+use tokio::io::AsyncWriteExt as _;
 
 use crate::dead_letters::{ids, listed, with_dead_letters};
-use crate::fixture::{Fixture, json, problem};
+use crate::fixture::{Fixture, PATIENCE, TOKEN, json, problem};
 
 const IMPORT: &str = "/api/v1/dead-letters/import";
 const LINES: [(&str, &str); 1] = [("content-type", "application/x-ndjson")];
@@ -76,6 +78,14 @@ async fn i23_an_import_that_is_not_kept_is_told_and_one_that_is_not_understood_k
             line.replace("\"payload\":\"MQ==\"", "\"payload\":\"!\""),
             "payload",
         ),
+        (
+            line.replacen(
+                '{',
+                &format!("{{\"reason_string\":\"{}\",", "x".repeat(65_536)),
+                1,
+            ),
+            "reason_string",
+        ),
     ] {
         let body = format!("{line}\n{bad}");
         let response = fixture.send("POST", IMPORT, &LINES, &body).await;
@@ -93,5 +103,33 @@ async fn i23_an_import_that_is_not_kept_is_told_and_one_that_is_not_understood_k
     let media = fixture.post(IMPORT, &line).await;
     problem(&media, 415, "not-json");
     assert_eq!(ids(&fixture).await.len(), 1);
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn a_second_import_is_told_to_wait_before_its_lines_are_read() {
+    let fixture = with_dead_letters(&[("a", "1")]).await;
+    let line = exported(&fixture).await;
+    let address = ("127.0.0.1", fixture.port);
+    let mut first = tokio::net::TcpStream::connect(address).await.unwrap();
+    let head = format!(
+        "POST {IMPORT} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {TOKEN}\r\n\
+         content-type: application/x-ndjson\r\ncontent-length: {}\r\n\r\n",
+        line.len()
+    );
+    first.write_all(head.as_bytes()).await.unwrap();
+    let import = async || fixture.send("POST", IMPORT, &LINES, "").await;
+    let refused = wait_for("the second is refused", PATIENCE, async || {
+        let response = import().await;
+        (response.status != 200).then_some(response)
+    });
+    let refused = refused.await;
+    problem(&refused, 429, "too-many-jobs");
+    assert!(refused.header("retry-after").is_some());
+    drop(first);
+    wait_for("the first is over", PATIENCE, async || {
+        (import().await.status == 200).then_some(())
+    })
+    .await;
     fixture.stop().await;
 }

@@ -5,11 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use bridge_core::{BindingKey, Cause, DeadLetterInfo, MessageId, StoreError, StoredMessage};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::scan::{Scan, Way};
-use super::{
-    Control, ControlError, DeadLetter, DeadLetterFilter, DeadLetterId, MOST_AT_ONCE, Shared,
-};
+use super::{Control, ControlError, DeadLetter, DeadLetterFilter, DeadLetterId, Shared};
 use crate::lane::{Came, NotTaken, Watched};
 
 /// Of how many imports is known that they were made, for one that is made again.
@@ -43,6 +42,13 @@ pub struct Import {
     pub stored: StoredMessage,
     /// Why it was given up on.
     pub info: DeadLetterInfo,
+}
+
+/// The right to import, which one has at a time; its drop gives it back.
+#[derive(Debug)]
+pub struct Importer {
+    control: Control,
+    turn: OwnedSemaphorePermit,
 }
 
 /// What came of one import.
@@ -164,23 +170,31 @@ impl Control {
         })
     }
 
+    /// The turn of an import, if no other one is under way: to be had before its lines are read,
+    /// so that those of one alone are in memory.
+    pub fn importer(&self) -> Result<Importer, ControlError> {
+        let turn = self.running()?.importing.clone().try_acquire_owned();
+        Ok(Importer {
+            control: self.clone(),
+            turn: turn.map_err(|_| ControlError::ImportUnderWay)?,
+        })
+    }
+}
+
+impl Importer {
     /// Keeps dead letters that were exported, here or at another bridge, in the order in which
     /// they are given, and says what came of each; at most [`MOST_AT_ONCE`] in one call. What was
     /// begun is done, also when the future is dropped, and a call that is made again for that
     /// reason changes nothing, unless the bridge was started anew meanwhile. A stop ends it: none
     /// is begun any more.
-    pub async fn import(&self, all: Vec<Import>) -> Result<Vec<ImportOutcome>, ControlError> {
-        let shared = self.running()?;
-        if all.len() > MOST_AT_ONCE {
-            return Err(ControlError::TooMany {
-                asked: all.len(),
-                most: MOST_AT_ONCE,
-            });
-        }
+    ///
+    /// [`MOST_AT_ONCE`]: super::MOST_AT_ONCE
+    pub async fn import(self, all: Vec<Import>) -> Result<Vec<ImportOutcome>, ControlError> {
+        let Self { control, turn } = self;
+        let shared = control.running()?;
         let work = shared.clone();
         work.detached(all.len(), async move {
-            // One call at a time, so that two of the same do not both begin.
-            let _turn = shared.importing.lock().await;
+            let _turn = turn;
             let mut outcomes = Vec::with_capacity(all.len());
             for import in all {
                 outcomes.push(match begin_import(&shared, import).await {

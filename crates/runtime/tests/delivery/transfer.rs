@@ -37,7 +37,12 @@ async fn what_is_exported_can_be_imported_and_twice_changes_nothing() {
     let job = control.start_job(JobKind::Delete, filter.clone()).unwrap();
     ended(&fixture, &job).await;
     imports[19].binding = key("gone");
-    let outcomes = control.import(imports.clone()).await.unwrap();
+    let outcomes = control
+        .importer()
+        .unwrap()
+        .import(imports.clone())
+        .await
+        .unwrap();
     assert_eq!(outcomes[19], ImportOutcome::BindingNotFound);
     for (import, outcome) in imports.iter().zip(&outcomes).take(19) {
         let ImportOutcome::Imported(id) = outcome else {
@@ -52,7 +57,7 @@ async fn what_is_exported_can_be_imported_and_twice_changes_nothing() {
             (&import.info, import.stored.received)
         );
     }
-    let again = control.import(imports).await.unwrap();
+    let again = control.importer().unwrap().import(imports).await.unwrap();
     let already = |o: &ImportOutcome| matches!(o, ImportOutcome::AlreadyImported(_));
     assert_eq!(again.iter().filter(|o| already(o)).count(), 19);
     assert_eq!(
@@ -76,7 +81,13 @@ async fn what_was_imported_and_deleted_is_imported_again_but_not_what_was_redriv
     let import = async || {
         let mut ids = Vec::new();
         let mut words = Vec::new();
-        for outcome in control.import(imports.clone()).await.unwrap() {
+        for outcome in control
+            .importer()
+            .unwrap()
+            .import(imports.clone())
+            .await
+            .unwrap()
+        {
             words.push(outcome.as_str());
             if let ImportOutcome::Imported(id) | ImportOutcome::AlreadyImported(id) = outcome {
                 ids.push(id);
@@ -104,10 +115,7 @@ async fn an_import_that_a_stop_ends_says_of_each_line_whether_it_was_kept() {
     let imports = exported(&control, &filter).await;
     fixture.store.answer(false);
     let before = fixture.store.puts.load(Ordering::SeqCst);
-    let importing = {
-        let control = control.clone();
-        tokio::spawn(async move { control.import(imports).await })
-    };
+    let importing = tokio::spawn(control.importer().unwrap().import(imports));
     let store = fixture.store.clone();
     wait_until("a put", || store.puts.load(Ordering::SeqCst) > before).await;
     let Fixture { runtime, data, .. } = fixture;
@@ -130,4 +138,25 @@ async fn an_import_that_a_stop_ends_says_of_each_line_whether_it_was_kept() {
     assert!(kept > 0 && kept < 100, "{kept}");
     let fixture = Setup::new(DeliveryMode::StoreAndForward).data(data).start();
     assert_eq!(fixture.waiting(0), (0, 0, 100 + kept as u64));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_import_is_under_way_at_a_time_also_when_who_asked_has_gone() {
+    let fixture = refused(1).await;
+    let control = fixture.runtime.control();
+    let imports = exported(&control, &DeadLetterFilter::default()).await;
+    let importer = control.importer().unwrap();
+    let another = || control.importer().err();
+    assert_eq!(another(), Some(ControlError::ImportUnderWay));
+    fixture.store.answer(false);
+    let before = fixture.store.puts.load(Ordering::SeqCst);
+    let asked = tokio::spawn(importer.import(imports));
+    let puts = || fixture.store.puts.load(Ordering::SeqCst);
+    wait_until("a put", || puts() > before).await;
+    asked.abort();
+    asked.await.unwrap_err();
+    assert_eq!(another(), Some(ControlError::ImportUnderWay));
+    fixture.store.answer(true);
+    wait_until("its end", || another().is_none()).await;
+    assert_eq!(fixture.waiting(0), (0, 0, 2));
 }

@@ -22,6 +22,8 @@ use crate::request::{self, Json, Query, instant, name};
 
 /// The largest body.
 const BODY: usize = 32 << 20;
+/// The longest text of MQTT, in bytes.
+const LONGEST_TEXT: usize = 65_535;
 
 /// One line of an export.
 #[derive(Debug, Deserialize)]
@@ -75,7 +77,8 @@ pub(crate) struct ImportedLine {
 
 /// Keep dead letters that were exported, here or at another bridge: a line of JSON each.
 ///
-/// All lines are understood before any is kept. 200 when each one is kept, 207 when one is not.
+/// All lines are understood before any is kept. 200 when each one is kept, 207 when one is not, 429
+/// while another import is under way.
 #[utoipa::path(
     post, path = "/api/v1/dead-letters/import", tag = "dead letters", operation_id = "import",
     request_body(content = String, content_type = "application/x-ndjson",
@@ -100,6 +103,8 @@ pub(crate) async fn import(
             "send lines of JSON, with `Content-Type: application/x-ndjson`",
         ));
     }
+    // Before the body: those of one import alone are in memory.
+    let importer = app.control.importer().map_err(failed)?;
     let bytes = request::body(request, BODY).await?;
     let mut all = Vec::new();
     for (number, line) in (1..).zip(bytes.split(|byte| *byte == b'\n')) {
@@ -117,7 +122,7 @@ pub(crate) async fn import(
     let act = Act::new(&who, "import", format_args!("{} entries", all.len()));
     act.begins();
     let (lines, imports): (Vec<usize>, Vec<Import>) = all.into_iter().unzip();
-    let outcomes = app.control.import(imports).await.map_err(|error| {
+    let outcomes = importer.import(imports).await.map_err(|error| {
         act.ended(&error);
         failed(error)
     })?;
@@ -160,6 +165,14 @@ impl Line {
             Ok::<_, Problem>(Cause { id, redrives })
         });
         let moment = |text: &str| instant(text, now);
+        let reason_string = self.reason_string;
+        if reason_string
+            .as_ref()
+            .is_some_and(|text| text.len() > LONGEST_TEXT)
+        {
+            let detail = "a text of MQTT has at most 65,535 bytes";
+            return Err(Problem::new(Kind::Invalid, detail).field("reason_string"));
+        }
         Ok(Import {
             binding: BindingKey::new(
                 read("route", &self.route, name)?,
@@ -176,7 +189,7 @@ impl Line {
                 reason: read("reason", &self.reason, |text| {
                     text.parse::<Reason>().map_err(|error| error.to_string())
                 })?,
-                reason_string: self.reason_string,
+                reason_string,
                 first_refusal: read("first_refusal", &self.first_refusal, moment)?,
                 last_refusal: read("last_refusal", &self.last_refusal, moment)?,
                 attempts: self.attempts,
