@@ -47,6 +47,7 @@ impl Writer {
         let mut state = self.shared.lock();
         if matches!(error, StoreError::Full { .. }) && !state.stats.full {
             state.stats.full = true;
+            self.tidying.may_be_due = true;
             warn!(
                 event = "journal_full",
                 error = %error,

@@ -271,6 +271,14 @@ impl Segments {
             .collect()
     }
 
+    /// Whether nothing is needed of the last segment, and more would come back with it than the one
+    /// that follows it takes: its header, and a list of all with two numbers each.
+    pub(crate) fn last_is_dead_weight(&self) -> bool {
+        let follower = (FRAMES_AT + 16 * self.all.len()) as u64;
+        self.last()
+            .is_some_and(|last| last.is_dead() && last.frame_bytes() > follower)
+    }
+
     /// The segment to copy forward first, if more bytes are dead than are alive, and more than
     /// `slack`: so at most as much is copied as is freed.
     pub(crate) fn worth_copying(

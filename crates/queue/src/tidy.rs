@@ -20,6 +20,7 @@ use crate::record::{
 };
 use crate::run::{Entry, Location};
 use crate::segment::Header;
+use crate::shared::State;
 use crate::walk::{Step, walk};
 use crate::window::Window;
 use crate::writer::Writer;
@@ -97,6 +98,12 @@ fn unreadable(path: &Path, error: &io::Error) -> StoreError {
     }
 }
 
+/// Whether the segment to write to ends before it is full, so that it can go: on a full disk it may
+/// be all that there is to give back.
+fn ends_early(state: &State) -> bool {
+    state.stats.full && state.index.segments.last_is_dead_weight()
+}
+
 impl Writer {
     /// Whether there is space to give back; looked at after each batch.
     pub(crate) fn wants_to_tidy(&self) -> bool {
@@ -108,6 +115,7 @@ impl Writer {
             let segments = &state.index.segments;
             let stuck = |id| self.tidying.stuck.contains(&id);
             segments.has_dead()
+                || ends_early(&state)
                 || segments
                     .worth_copying(self.shared.options.slack_bytes, stuck)
                     .is_some()
@@ -144,6 +152,10 @@ impl Writer {
 
     fn tidy_step(&mut self) -> Result<(), StoreError> {
         self.retire_dead()?;
+        let ends_early = ends_early(&self.shared.lock());
+        if ends_early {
+            self.begin_segment()?;
+        }
         if self.tidying.copying.is_none() {
             self.choose()?;
         }

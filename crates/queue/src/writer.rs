@@ -281,7 +281,7 @@ impl Writer {
         }
     }
 
-    fn begin_segment(&mut self) -> Result<(), StoreError> {
+    pub(crate) fn begin_segment(&mut self) -> Result<(), StoreError> {
         let first_seq = self.next_seq;
         let state = self.shared.lock();
         let mut older = Vec::new();

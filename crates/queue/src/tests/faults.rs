@@ -3,6 +3,7 @@
 use bridge_core::{Move, Moved};
 
 use super::*;
+use crate::sim::{Cut, Replay};
 
 /// Puts until the disk is full. Returns the messages that were stored.
 fn fill(disk: &SimDisk, journal: &Journal, room: u64) -> Vec<(u64, Seq)> {
@@ -58,6 +59,53 @@ fn i14_a_full_disk_is_back_pressure_and_drains() {
     let (journal, report) = open(&disk);
     assert_eq!(report.damage, []);
     assert_eq!(numbers(&journal, 0, View::Queue), [1_000_000, 77]);
+}
+
+/// Nothing is alive in the segment that is written to, and there is no other: unless it goes, there
+/// is no space until somebody else gives some back.
+#[test]
+fn i14_a_disk_that_one_segment_fills_drains_too() {
+    let disk = SimDisk::default();
+    disk.record();
+    let options = JournalOptions {
+        segment_bytes: 1 << 20,
+        ..small()
+    };
+    let journal = Journal::open_on(Arc::new(disk.clone()), &folder(), options, None);
+    let (journal, _) = journal.unwrap();
+    let stored = fill(&disk, &journal, 100_000);
+    assert_eq!(journal.stats().segments, 1);
+    let done: Vec<Seq> = stored.iter().map(|(_, seq)| *seq).collect();
+    journal.settle(&key(0), &done);
+    block_on(journal.flush()).unwrap();
+    let settled = disk.recorded();
+    journal.resume(&key(0));
+    put(&journal, 77);
+    assert!(!journal.stats().full);
+    drop(journal);
+    assert_eq!(segments(&disk).len(), 1);
+    let (journal, report) = open(&disk);
+    assert_eq!(report.damage, []);
+    assert_eq!(numbers(&journal, 0, View::Queue), [77]);
+    drop(journal);
+
+    // Wherever the power goes meanwhile, what was settled does not come back.
+    let mut replay = Replay::default();
+    let operations = disk.recording();
+    assert!(operations.len() > settled);
+    for (number, operation) in operations.iter().enumerate() {
+        replay.perform(operation);
+        if number + 1 < settled {
+            continue;
+        }
+        for cut in [Cut::Nothing, Cut::Everything, Cut::Torn(number as u64)] {
+            let (journal, report) = open(&replay.after(cut));
+            let what = format!("operation {number}, {cut:?}");
+            assert_eq!(report.lost_records(), 0, "{what}");
+            let queue = numbers(&journal, 0, View::Queue);
+            assert!(queue.is_empty() || queue == [77], "{what}: {queue:?}");
+        }
+    }
 }
 
 #[test]
