@@ -92,8 +92,10 @@ impl Binding {
 }
 
 fn binding(text: &str) -> Result<BindingKey, String> {
-    let key = text.parse::<BindingKey>();
-    key.map_err(|why| format!("{why}; a binding is named with its route, as in telemetry/cloud"))
+    if !text.contains('/') {
+        return Err("a binding is named with its route, as in telemetry/cloud".to_owned());
+    }
+    text.parse::<BindingKey>().map_err(|why| why.to_string())
 }
 
 /// Does what was asked for.

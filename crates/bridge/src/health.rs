@@ -80,6 +80,9 @@ pub(crate) fn run(args: &HealthArgs) -> anyhow::Result<ExitCode> {
     if status == 200 {
         return cli::print(&format!("{body}\n"));
     }
+    if status == 404 {
+        bail!("what answers at {monitor} is not the monitor of a bridge: it knows no /readyz");
+    }
     cli::print(&format!("not ready (HTTP {status}): {body}\n"))?;
     Ok(ExitCode::FAILURE)
 }

@@ -51,12 +51,18 @@ pub(crate) enum JobsCommand {
 #[derive(Debug, Args)]
 pub(crate) struct One {
     /// Its id, as it was told when it was begun
+    #[arg(value_parser = job_id)]
     id: bridge_core::MessageId,
     #[command(flatten)]
     running: Running,
     /// Answer in JSON
     #[arg(long)]
     json: bool,
+}
+
+fn job_id(text: &str) -> Result<bridge_core::MessageId, String> {
+    text.parse()
+        .map_err(|_| "it is no id of a job: see `bridge jobs list`".to_owned())
 }
 
 /// A job, as much of it as is read.
@@ -211,7 +217,7 @@ async fn list(client: &Client, json: bool) -> anyhow::Result<ExitCode> {
         Column::Left("kind"),
         Column::Left("state"),
         Column::Right("done"),
-        Column::Right("not"),
+        Column::Right("failed"),
         Column::Left("started"),
         Column::Left("about"),
     ];

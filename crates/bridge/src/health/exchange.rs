@@ -20,7 +20,7 @@ pub(super) struct Answer {
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NoAnswer {
-    #[error("cannot connect to {address}: {source}")]
+    #[error("cannot connect to {address}")]
     Connect {
         address: SocketAddr,
         source: io::Error,

@@ -66,6 +66,8 @@ fn what_cannot_be_asked_is_exit_2_with_the_remedy() {
         "dead-letters redrive --all --wait 2m",
         "dead-letters delete a~b~1 --dry-run",
         "bindings pause nobinding",
+        "bindings pause route/",
+        "jobs show 1",
         "inject route topic/# x",
     ] {
         let args: Vec<&str> = command.split(' ').collect();

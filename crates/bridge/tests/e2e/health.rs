@@ -46,6 +46,12 @@ async fn a_health_check_says_whether_the_bridge_is_ready_and_why_not() {
         "{}",
         said(&before)
     );
+    assert_eq!(
+        said(&before).matches("os error").count(),
+        1,
+        "the cause is said once: {}",
+        said(&before)
+    );
 
     let mut bridge = installation.bridge(BRIDGE).start().await;
     let url = format!("http://127.0.0.1:{}", bridge.monitor_port());
@@ -114,6 +120,23 @@ async fn a_health_check_that_cannot_ask_says_what_is_missing() {
         assert!(said(&answer).contains(why), "{why}: {}", said(&answer));
         assert!(!said(&answer).contains("hunter2"), "{}", said(&answer));
     }
+    let elsewhere = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", elsewhere.local_addr().unwrap());
+    let answering = std::thread::spawn(move || {
+        use std::io::{Read, Write};
+        let (mut peer, _) = elsewhere.accept().unwrap();
+        assert!(peer.read(&mut [0; 1024]).unwrap() > 0);
+        peer.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+            .unwrap();
+    });
+    let answer = health(&["--url", &url]).await;
+    answering.join().unwrap();
+    assert_eq!(answer.status.code(), Some(1), "{}", said(&answer));
+    assert!(
+        said(&answer).contains("is not the monitor of a bridge"),
+        "{}",
+        said(&answer)
+    );
     let wrong = health(&["--url", "https://127.0.0.1:9090"]).await;
     assert!(
         said(&wrong).contains("http://127.0.0.1:9090"),
