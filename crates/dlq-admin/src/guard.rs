@@ -12,7 +12,7 @@ use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt as _;
 use tokio::time::timeout;
-use tracing::error;
+use tracing::{error, warn};
 
 use crate::admin::App;
 use crate::api::SESSION;
@@ -21,6 +21,8 @@ use crate::problem::{Kind, Problem};
 
 /// A call that has not begun to answer by then is given up; what it has set going goes on.
 const AT_MOST: Duration = Duration::from_secs(120);
+/// After which who got no answer may look again.
+const RETRY: Duration = Duration::from_secs(5);
 
 /// Nothing is loaded from elsewhere, framed, guessed or kept, and no script makes markup or code of
 /// a text (`trusted-types`). A file of the page says itself how it may be kept.
@@ -97,11 +99,16 @@ async fn sound(request: Request, next: Next) -> Response {
             Problem::defect().into_response()
         }
         Err(_) => {
-            error!(
+            warn!(
                 event = "call_too_slow",
-                path, "no answer within {AT_MOST:?}"
+                path, "no answer within {AT_MOST:?}; what was begun goes on"
             );
-            Problem::defect().into_response()
+            Problem::new(
+                Kind::NoAnswer,
+                "what was begun goes on; look how it stands before you ask for the same again",
+            )
+            .retry_after(RETRY)
+            .into_response()
         }
     };
     for (name, value) in HEADERS {
@@ -111,4 +118,27 @@ async fn sound(request: Request, next: Next) -> Response {
             .or_insert(HeaderValue::from_static(value));
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use axum::routing::get;
+    use hyper::service::Service as _;
+    use hyper_util::service::TowerToHyperService;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_takes_too_long_is_no_defect() {
+        let routes = Router::new()
+            .route("/", get(std::future::pending::<()>))
+            .layer(from_fn(sound));
+        let request = Request::new(Body::empty());
+        let answer = TowerToHyperService::new(routes).call(request).await;
+        let answer = answer.unwrap();
+        assert_eq!(answer.status(), 503);
+        assert_eq!(answer.headers()["content-type"], crate::problem::MEDIA_TYPE);
+        assert_eq!(answer.headers()[header::RETRY_AFTER], "5");
+    }
 }

@@ -32,6 +32,7 @@ pub(crate) enum Kind {
     Defect,
     Stopping,
     StoreUnavailable,
+    NoAnswer,
 }
 
 impl Kind {
@@ -55,6 +56,7 @@ impl Kind {
             Self::Defect => (500, "defect", "A defect of the bridge"),
             Self::Stopping => (503, "stopping", "The bridge is stopping"),
             Self::StoreUnavailable => (503, "store-unavailable", "The store does not answer well"),
+            Self::NoAnswer => (503, "no-answer", "There was no answer in time"),
         }
     }
 }

@@ -1,6 +1,8 @@
 //! What an operator does with a running bridge: looks at dead letters, sends them on, deletes them.
 
+mod export;
 mod filter;
+mod import;
 mod inject;
 mod job;
 mod letter;
@@ -8,7 +10,6 @@ mod list;
 mod mover;
 mod redrive;
 mod scan;
-mod transfer;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -18,7 +19,10 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use self::export::{Export, Exported};
 pub use self::filter::DeadLetterFilter;
+use self::import::Imports;
+pub use self::import::{Import, ImportOutcome, Importer};
 use self::inject::Route;
 pub use self::inject::{InjectTarget, Injected};
 use self::job::Jobs;
@@ -29,8 +33,6 @@ pub use self::redrive::{
     DeleteOutcome, DeleteResult, MOST_AT_ONCE, RedriveOptions, RedriveOutcome, RedriveResult,
     RedriveVerdict, Selection,
 };
-use self::transfer::Imports;
-pub use self::transfer::{Export, Exported, Import, ImportOutcome, Importer};
 use crate::RouteSpec;
 use crate::lane::Lane;
 use crate::metrics::Metrics;
@@ -39,7 +41,7 @@ use crate::metrics::Metrics;
 const CHOSEN: usize = 1_000_000;
 /// Requests that wait for the mover.
 const REQUESTS: usize = 1_024;
-/// Messages that come from no source and are not stored yet.
+/// Test messages that have not settled.
 const BY_HAND: usize = 64;
 
 /// The operator's hands on running routes; cheap to clone. It stays good while they stop: what
@@ -106,7 +108,7 @@ pub(crate) struct Shared {
     metrics: Metrics,
     mover: mpsc::Sender<mover::Request>,
     chosen: Arc<Semaphore>,
-    /// For messages that come from no source and have not settled.
+    /// For test messages.
     by_hand: Arc<Semaphore>,
     /// The turn of an import.
     importing: Arc<Semaphore>,

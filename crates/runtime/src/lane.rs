@@ -87,6 +87,11 @@ impl State {
         self.held.is_empty() && self.outstanding == 0 && self.failed.is_empty()
     }
 
+    /// Whether the store has failed on something that it has not taken since.
+    fn is_failing(&self) -> bool {
+        self.failures > 0 || !self.failed.is_empty()
+    }
+
     /// Messages go to the store from now on, and so do those that the worker has not taken.
     fn line_up(&mut self) {
         if !self.live {
@@ -269,7 +274,7 @@ impl Lane {
     /// Decides about a message that is to be queued: what comes back is to be put right away.
     fn admit(&self, state: &mut State, job: Job) -> Option<Parcel> {
         let parcel = Parcel::queue(job);
-        if !state.held.is_empty() || !state.failed.is_empty() || state.failures > 0 {
+        if !state.held.is_empty() || state.is_failing() {
             state.held.push_back(parcel);
             self.wake.notify_one();
             return None;

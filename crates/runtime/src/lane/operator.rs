@@ -64,7 +64,7 @@ impl Lane {
             return Err(NotTaken::Full);
         }
         let mut state = self.lock();
-        if state.failures > 0 || !state.failed.is_empty() {
+        if state.is_failing() {
             return Err(NotTaken::StoreFails);
         }
         self.metrics.imported.inc();
@@ -107,7 +107,7 @@ pub(crate) fn inject(lanes: Vec<(Arc<Lane>, Job)>) -> Result<(), NotTaken> {
     let mut guards = Vec::with_capacity(lanes.len());
     for lane in &lanes {
         let state = lane.lock();
-        if state.failures > 0 || !state.failed.is_empty() {
+        if state.is_failing() {
             return Err(NotTaken::StoreFails);
         }
         if !state.held.is_empty() || !lane.has_room(&state, stored.message.size()) {

@@ -109,7 +109,7 @@ async fn what_was_imported_and_deleted_is_imported_again_but_not_what_was_redriv
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_import_that_a_stop_ends_says_of_each_line_whether_it_was_kept() {
-    let fixture = refused(100).await;
+    let fixture = refused(400).await;
     let control = fixture.runtime.control();
     let filter = DeadLetterFilter::default();
     let imports = exported(&control, &filter).await;
@@ -135,9 +135,9 @@ async fn an_import_that_a_stop_ends_says_of_each_line_whether_it_was_kept() {
         None,
         "after the first that was not kept none was"
     );
-    assert!(kept > 0 && kept < 100, "{kept}");
+    assert!(kept > 0 && kept < 400, "{kept}");
     let fixture = Setup::new(DeliveryMode::StoreAndForward).data(data).start();
-    assert_eq!(fixture.waiting(0), (0, 0, 100 + kept as u64));
+    assert_eq!(fixture.waiting(0), (0, 0, 400 + kept as u64));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -159,4 +159,53 @@ async fn one_import_is_under_way_at_a_time_also_when_who_asked_has_gone() {
     fixture.store.answer(true);
     wait_until("its end", || another().is_none()).await;
     assert_eq!(fixture.waiting(0), (0, 0, 2));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_imports_share_what_it_costs_to_make_one_durable_and_keep_their_order() {
+    let fixture = refused(100).await;
+    let control = fixture.runtime.control();
+    let mut imports = exported(&control, &DeadLetterFilter::default()).await;
+    // The same once more, before anything is known of the first.
+    imports.push(imports[0].clone());
+    fixture.store.answer(false);
+    let before = fixture.store.puts.load(Ordering::SeqCst);
+    let importing = tokio::spawn(control.importer().unwrap().import(imports));
+    let puts = || fixture.store.puts.load(Ordering::SeqCst);
+    wait_until("all are on their way", || puts() == before + 100).await;
+    fixture.store.answer(true);
+    let outcomes = importing.await.unwrap().unwrap();
+    let mut ids = Vec::new();
+    for outcome in &outcomes[..100] {
+        let ImportOutcome::Imported(id) = outcome else {
+            panic!("{outcome:?}");
+        };
+        ids.push(id.clone());
+    }
+    assert!(ids.is_sorted_by(|a, b| a.seq < b.seq));
+    assert_eq!(
+        outcomes[100],
+        ImportOutcome::AlreadyImported(ids[0].clone())
+    );
+    assert_eq!(puts(), before + 100);
+    assert_eq!(fixture.waiting(0), (0, 0, 200));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_import_waits_for_a_store_that_fails_and_goes_on_in_order() {
+    let fixture = refused(20).await;
+    let control = fixture.runtime.control();
+    let filter = DeadLetterFilter::default();
+    let imports = exported(&control, &filter).await;
+    fixture.store.fail(true);
+    let importing = tokio::spawn(control.importer().unwrap().import(imports));
+    let failures = || fixture.metric("store_failures_total", 0, None);
+    wait_until("the store fails", || failures() > 0).await;
+    fixture.store.fail(false);
+    let outcomes = importing.await.unwrap().unwrap();
+    let imported = |o: &ImportOutcome| matches!(o, ImportOutcome::Imported(_));
+    assert!(outcomes.iter().all(imported), "{outcomes:?}");
+    let payloads = exported(&control, &filter).await.into_iter();
+    let payloads: Vec<_> = payloads.map(|i| i.stored.message.payload).collect();
+    assert_eq!(payloads[..20], payloads[20..]);
 }

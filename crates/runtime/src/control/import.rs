@@ -1,37 +1,24 @@
-//! Dead letters on their way out of a bridge and into one.
+//! Dead letters on their way into a bridge, as an export of it or of another one has them.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bridge_core::{BindingKey, Cause, DeadLetterInfo, MessageId, StoreError, StoredMessage};
-use tokio::sync::OwnedSemaphorePermit;
+use bridge_core::{BindingKey, BoxFuture, Cause, DeadLetterInfo, MessageId, StoredMessage};
+use futures_util::stream::{FuturesOrdered, StreamExt};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::scan::{Scan, Way};
-use super::{Control, ControlError, DeadLetter, DeadLetterFilter, DeadLetterId, Shared};
+use super::{Control, ControlError, DeadLetterId, Shared};
 use crate::lane::{Came, NotTaken, Watched};
 
+/// How many imports, and how many bytes of them, are on their way to the store at a time; what
+/// arrives meanwhile is made durable behind them.
+const AT_ONCE: usize = 256;
+const BYTES_AT_ONCE: u64 = 1 << 20;
 /// Of how many imports is known that they were made, for one that is made again.
 const REMEMBERED: usize = 65_536;
 /// How long a bridge that stops waits for the store's answer to an import.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
-
-/// Dead letters one after the other, whole, the oldest first: those that are there when it begins.
-#[derive(Debug)]
-pub struct Export {
-    shared: Weak<Shared>,
-    filter: DeadLetterFilter,
-    scan: Scan,
-}
-
-/// One entry of an export.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Exported {
-    /// A dead letter.
-    DeadLetter(DeadLetter),
-    /// One that cannot be read: no one knows whether the filter takes it.
-    Unreadable(DeadLetterId, StoreError),
-}
 
 /// A dead letter that was exported, to be kept again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,41 +122,7 @@ impl Imports {
     }
 }
 
-impl Export {
-    /// The next one that the filter takes; a few are in memory at a time.
-    pub async fn next(&mut self) -> Result<Option<Exported>, ControlError> {
-        let shared = self.shared.upgrade();
-        let shared = shared.filter(|shared| !shared.stopping.is_cancelled());
-        let shared = shared.ok_or(ControlError::Stopping)?;
-        while let Some((binding, seated)) = self.scan.next(&*shared.store).await? {
-            let id = DeadLetterId {
-                binding: binding.clone(),
-                seq: seated.seq,
-            };
-            match DeadLetter::of(&binding, seated) {
-                Ok(letter) if self.filter.takes(&letter.stored, &letter.info) => {
-                    return Ok(Some(Exported::DeadLetter(letter)));
-                }
-                Ok(_) => {}
-                Err(failure) => return Ok(Some(Exported::Unreadable(id, failure))),
-            }
-        }
-        Ok(None)
-    }
-}
-
 impl Control {
-    /// Begins an export of what `filter` takes.
-    pub async fn export(&self, filter: DeadLetterFilter) -> Result<Export, ControlError> {
-        let shared = self.running()?;
-        let scan = Scan::new(Way::OldestFirst, shared.bindings(&filter));
-        Ok(Export {
-            shared: Arc::downgrade(&shared),
-            scan: scan.up_to_now(&*shared.store).await?,
-            filter,
-        })
-    }
-
     /// The turn of an import, if no other one is under way: to be had before its lines are read,
     /// so that those of one alone are in memory.
     pub fn importer(&self) -> Result<Importer, ControlError> {
@@ -195,60 +148,149 @@ impl Importer {
         let work = shared.clone();
         work.detached(all.len(), async move {
             let _turn = turn;
-            let mut outcomes = Vec::with_capacity(all.len());
+            let mut pipeline = Pipeline::new(shared, all.len());
             for import in all {
-                outcomes.push(match begin_import(&shared, import).await {
-                    Ok(posted) => posted.ended(&shared).await,
-                    Err(outcome) => outcome,
-                });
+                pipeline.begin(import).await;
             }
-            Ok(outcomes)
+            Ok(pipeline.ended().await)
         })
         .await
     }
 }
 
+/// Imports of which several are on their way to the store at a time, so that they share what it
+/// costs to make one durable: in the order in which they were given, as are their outcomes.
+struct Pipeline {
+    shared: Arc<Shared>,
+    /// One for each on its way: those that have not settled.
+    share: Arc<Semaphore>,
+    under_way: FuturesOrdered<BoxFuture<'static, Ended>>,
+    /// Those whose puts were made.
+    posted: HashSet<What>,
+    bytes: u64,
+    outcomes: Vec<ImportOutcome>,
+}
+
+/// What came of one, and what was on its way, if its put was made.
+struct Ended {
+    outcome: ImportOutcome,
+    posted: Option<(What, u64)>,
+}
+
 /// An import whose put was made.
 struct Posted {
     what: What,
+    size: u64,
     watched: Watched,
 }
 
-/// What an import came to, or the put that it waits for.
-type Begun = Result<Posted, ImportOutcome>;
+impl Pipeline {
+    fn new(shared: Arc<Shared>, imports: usize) -> Self {
+        Self {
+            shared,
+            share: Arc::new(Semaphore::new(AT_ONCE)),
+            under_way: FuturesOrdered::new(),
+            posted: HashSet::new(),
+            bytes: 0,
+            outcomes: Vec::with_capacity(imports),
+        }
+    }
+
+    /// Makes the put of one import as soon as there is place for it, unless it was made before or
+    /// the bridge stops.
+    async fn begin(&mut self, import: Import) {
+        let Import {
+            binding,
+            mut stored,
+            info,
+        } = import;
+        let size = stored.message.size();
+        let what = (binding, stored.id);
+        while self.under_way.len() >= AT_ONCE
+            || (self.bytes > 0 && self.bytes + size > BYTES_AT_ONCE)
+            // The same once more: what came of the first decides.
+            || self.posted.contains(&what)
+        {
+            self.one_ends().await;
+        }
+        stored.cause = Some(Cause {
+            id: stored.id,
+            redrives: stored.redrives(),
+        });
+        stored.id = self.shared.new_id();
+        let stored = Arc::new(stored);
+        let posted = loop {
+            match post(&self.shared, &self.share, &what, &stored, &info).await {
+                // Those that the store failed on are held until it works again: so is this one.
+                Err(ImportOutcome::StoreFailed) if !self.posted.is_empty() => self.one_ends().await,
+                posted => break posted,
+            }
+        };
+        let ended: BoxFuture<'static, Ended> = match posted {
+            Ok(watched) => {
+                self.bytes += size;
+                self.posted.insert(what.clone());
+                let posted = Posted {
+                    what,
+                    size,
+                    watched,
+                };
+                Box::pin(posted.ended(self.shared.clone()))
+            }
+            Err(outcome) => Box::pin(std::future::ready(Ended {
+                outcome,
+                posted: None,
+            })),
+        };
+        self.under_way.push_back(ended);
+    }
+
+    /// Waits for the end of the one that was begun first.
+    async fn one_ends(&mut self) {
+        let Some(Ended { outcome, posted }) = self.under_way.next().await else {
+            return;
+        };
+        self.outcomes.push(outcome);
+        if let Some((what, size)) = posted {
+            self.posted.remove(&what);
+            self.bytes = self.bytes.saturating_sub(size);
+        }
+    }
+
+    /// What came of each.
+    async fn ended(mut self) -> Vec<ImportOutcome> {
+        while !self.under_way.is_empty() {
+            self.one_ends().await;
+        }
+        self.outcomes
+    }
+}
 
 /// Makes the put of one import, unless it was made before or the bridge stops.
-async fn begin_import(shared: &Arc<Shared>, import: Import) -> Begun {
-    let Import {
-        binding,
-        mut stored,
-        info,
-    } = import;
-    let what = (binding, stored.id);
-    if let Some(made) = shared.imports.made(&what) {
+async fn post(
+    shared: &Shared,
+    share: &Arc<Semaphore>,
+    what: &What,
+    stored: &Arc<StoredMessage>,
+    info: &DeadLetterInfo,
+) -> Result<Watched, ImportOutcome> {
+    if let Some(made) = shared.imports.made(what) {
         return Err(ImportOutcome::AlreadyImported(made));
     }
-    let Some(lane) = shared.lanes.get(&what.0) else {
-        return Err(ImportOutcome::BindingNotFound);
-    };
-    stored.cause = Some(Cause {
-        id: stored.id,
-        redrives: stored.redrives(),
-    });
-    stored.id = shared.new_id();
-    let stored = Arc::new(stored);
-    let watched = lane.watch(stored.id);
+    let lane = shared.lanes.get(&what.0);
+    let lane = lane.ok_or(ImportOutcome::BindingNotFound)?;
     let share = tokio::select! {
         biased;
         () = shared.stopping.cancelled() => return Err(ImportOutcome::Stopping),
-        share = shared.by_hand.clone().acquire_owned() => share,
+        share = share.clone().acquire_owned() => share,
     };
     // The semaphore is never closed; if it were, the bridge would stop.
     let share = share.map_err(|_| ImportOutcome::Stopping)?;
-    let (mut jobs, _) = shared.jobs_of(&stored, share, 1);
+    let watched = lane.watch(stored.id);
+    let (mut jobs, _) = shared.jobs_of(stored, share, 1);
     let job = jobs.pop().ok_or(ImportOutcome::StoreFailed)?;
-    match lane.import(job, info) {
-        Ok(()) => Ok(Posted { what, watched }),
+    match lane.import(job, info.clone()) {
+        Ok(()) => Ok(watched),
         Err(NotTaken::Full) => Err(ImportOutcome::DeadLettersFull),
         Err(NotTaken::StoreFails) => Err(ImportOutcome::StoreFailed),
     }
@@ -257,7 +299,7 @@ async fn begin_import(shared: &Arc<Shared>, import: Import) -> Begun {
 impl Posted {
     /// What came of it. A put that was made is answered, also in a bridge that stops; only of a
     /// store that does not answer then nothing is known.
-    async fn ended(self, shared: &Shared) -> ImportOutcome {
+    async fn ended(self, shared: Arc<Shared>) -> Ended {
         let given_up = async {
             shared.stopping.cancelled().await;
             tokio::time::sleep(ANSWERED_WITHIN).await;
@@ -267,17 +309,21 @@ impl Posted {
             came = self.watched.came() => came,
             () = given_up => None,
         };
-        match came {
+        let outcome = match came {
             Some(Came::Dead(seq, _)) => {
                 let made = DeadLetterId {
                     binding: self.what.0.clone(),
                     seq,
                 };
-                shared.imports.remember(self.what, made.clone());
+                shared.imports.remember(self.what.clone(), made.clone());
                 ImportOutcome::Imported(made)
             }
             Some(_) => ImportOutcome::StoreFailed,
             None => ImportOutcome::Stopping,
+        };
+        Ended {
+            outcome,
+            posted: Some((self.what, self.size)),
         }
     }
 }
