@@ -81,16 +81,7 @@ impl Lease {
         self.sessions.contains(session) && !self.is_active()
     }
 
-    /// The word for what this instance is.
-    pub(crate) fn role(&self) -> &'static str {
-        if self.is_active() {
-            "active"
-        } else {
-            "standby"
-        }
-    }
-
-    /// What the admin API tells of it.
+    /// What the listeners tell of it.
     pub(crate) fn facts(&self) -> LeaseFacts {
         let held = |owner: &Owner, token| LeaseHolder {
             owner: owner.instance().to_owned(),

@@ -13,7 +13,6 @@ mod inject;
 mod jobs;
 mod lease;
 mod logging;
-mod monitor;
 mod offline;
 mod place;
 mod process_metrics;

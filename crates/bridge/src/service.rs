@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use bridge_core::{Backoff, Clock, Name, Permit, Sink, Source, Store, SystemClock};
-use bridge_dlq_admin::{Admin, Described, LeaseFacts, SessionFacts};
+use bridge_dlq_admin::{Admin, Described, LeaseFacts, Monitor, Observed, SessionFacts};
 use bridge_queue::{Journal, RecoveryReport};
 use bridge_runtime::{Overview, Parts, Runtime, Status, Stopped, subscriptions_of};
 use bridge_transport::{Reader, SessionConfig, SessionKind, Writer, WriterIdentity};
@@ -20,7 +20,6 @@ use tracing::{info, warn};
 
 use crate::config::Config;
 use crate::lease::Lease;
-use crate::monitor::{Monitor, Observed};
 use crate::process_metrics::ProcessMetrics;
 
 /// Delays before a message is offered again that was refused for now or could not be stored.
@@ -28,7 +27,7 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_
 
 /// How long a stop waits for what is being answered: calls of the admin API, and probes.
 const CALLS: Duration = Duration::from_secs(11);
-const PROBES: Duration = Duration::from_secs(1);
+const PROBES: Duration = Duration::from_secs(2);
 
 /// How long a stop waits for a disk that does not answer, after the flush.
 const CLOSE: Duration = Duration::from_secs(10);
@@ -46,7 +45,7 @@ pub(crate) struct Service {
 
 struct Listening {
     stop: CancellationToken,
-    task: JoinHandle<std::io::Result<()>>,
+    task: JoinHandle<()>,
 }
 
 impl Service {
@@ -111,10 +110,7 @@ impl Service {
                     .is_some_and(|admin| admin.tls.is_some());
                 info!(event = "admin_listening", %address, encrypted, "the admin API, behind its token");
                 let serving = admin.serve(observed.clone(), runtime.control(), stop.clone());
-                let task = tokio::spawn(async move {
-                    serving.await;
-                    Ok(())
-                });
+                let task = tokio::spawn(serving);
                 Some(Listening { stop, task })
             }
             None => None,
@@ -221,8 +217,7 @@ async fn ended(listener: &mut Option<Listening>) -> anyhow::Error {
         return std::future::pending().await;
     };
     match (&mut listener.task).await {
-        Ok(Ok(())) => anyhow!("it ended"),
-        Ok(Err(failure)) => failure.into(),
+        Ok(()) => anyhow!("it ended"),
         Err(failure) => failure.into(),
     }
 }
@@ -262,10 +257,6 @@ impl Observed for Observation {
         Some(status)
     }
 
-    fn role(&self) -> Option<&'static str> {
-        self.lease.as_ref().map(|lease| lease.role())
-    }
-
     fn metrics(&self) -> Vec<MetricFamily> {
         let _one = self.scraping.lock().unwrap_or_else(PoisonError::into_inner);
         self.overview.refresh_metrics();
@@ -280,16 +271,6 @@ impl Observed for Observation {
         }
         self.process.journal(&self.journal.stats());
         self.registry.gather()
-    }
-}
-
-impl bridge_dlq_admin::Observed for Observation {
-    fn status(&self) -> Option<Status> {
-        Observed::status(self)
-    }
-
-    fn metrics(&self) -> Vec<MetricFamily> {
-        Observed::metrics(self)
     }
 
     fn described(&self) -> Arc<Described> {

@@ -18,7 +18,7 @@ use crate::api::jobs::{self, Begun};
 use crate::auth::{Auth, TokenOrigin};
 use crate::files::{FileError, Look};
 use crate::guard;
-use crate::listener::{Certificates, Limits, TlsFiles, serve};
+use crate::listener::{Certificates, Limits, TlsFiles, bind, serve};
 use crate::page;
 use crate::rates::Rates;
 
@@ -46,12 +46,14 @@ pub struct AdminOptions {
     pub tls: Option<TlsFiles>,
 }
 
-/// Why the listener does not start.
+/// Why a listener does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The address cannot be had.
-    #[error("cannot listen on {address} (admin.listen): is the port in use?")]
+    #[error("cannot listen on {address} ({field}): is the port in use?")]
     Listen {
+        /// Where the configuration names it.
+        field: &'static str,
         /// Which address.
         address: SocketAddr,
         /// The system's own words.
@@ -63,9 +65,9 @@ pub enum StartError {
     File(#[from] FileError),
 }
 
-/// The bridge behind the listener.
+/// The bridge behind the listeners.
 pub trait Observed: Send + Sync + 'static {
-    /// How it goes, or `None` once it is stopping.
+    /// How it goes, or `None` once it is stopping. What is not expected of a standby is left out.
     fn status(&self) -> Option<Status>;
     /// Every metric, up to date.
     fn metrics(&self) -> Vec<MetricFamily>;
@@ -82,6 +84,13 @@ pub struct LeaseFacts {
     pub active: bool,
     /// Who holds the lease, as far as is known.
     pub holder: Option<LeaseHolder>,
+}
+
+impl LeaseFacts {
+    /// The word for what the instance is.
+    pub(crate) const fn role(&self) -> &'static str {
+        if self.active { "active" } else { "standby" }
+    }
 }
 
 /// Who holds a lease.
@@ -173,11 +182,8 @@ impl Admin {
         let auth = Auth::open(&options.token, clock.clone())?;
         let certificates = options.tls.as_ref().map(Certificates::open_pair);
         let certificates = certificates.transpose()?.map(Arc::new);
-        let address = options.listen;
-        let listener = TcpListener::bind(address);
-        let listener = listener.await;
         Ok(Self {
-            listener: listener.map_err(|error| StartError::Listen { address, error })?,
+            listener: bind(options.listen, "admin.listen").await?,
             auth: Arc::new(auth),
             certificates,
             clock,

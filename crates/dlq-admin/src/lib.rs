@@ -1,4 +1,5 @@
-//! The bridge over HTTP: its state, its dead letters and what is done about them, behind a login.
+//! The bridge over HTTP: its state, its dead letters and what is done about them, behind a login;
+//! and beside it, without one, what probes and monitoring systems ask.
 //!
 //! The crate shows and asks; it decides nothing about a message. It knows a running bridge by
 //! [`bridge_runtime`] and by what implements [`Observed`], and never reads a configuration file,
@@ -6,6 +7,7 @@
 //!
 //! ```text
 //!   TcpListener ─► listener   so many connections, each with deadlines, over TLS or not
+//!                     ├─► monitor   liveness, readiness and metrics: nothing secret, no login
 //!                     └─► guard   headers of safety, who may, stopping, defects
 //!                           ├─► page   files, which ask the API as anybody does
 //!                           └─► api    one module for each kind of thing, one function for each call
@@ -22,6 +24,7 @@ mod auth;
 mod files;
 mod guard;
 mod listener;
+mod monitor;
 mod openapi;
 mod page;
 mod problem;
@@ -34,4 +37,5 @@ pub use admin::{
 pub use auth::{InvalidToken, Token, TokenOrigin};
 pub use files::FileError;
 pub use listener::{TlsError, TlsFiles};
+pub use monitor::Monitor;
 pub use openapi::{openapi, openapi_yaml};

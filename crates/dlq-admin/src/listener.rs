@@ -29,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, warn};
 
 use self::stall::Stalling;
+use crate::admin::StartError;
 
 pub(crate) use self::tls::Certificates;
 pub use self::tls::{TlsError, TlsFiles};
@@ -61,6 +62,19 @@ pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
     /// Whether nobody in between can read.
     pub(crate) encrypted: bool,
+}
+
+/// Has that address, which `field` of the configuration names.
+pub(crate) async fn bind(
+    address: SocketAddr,
+    field: &'static str,
+) -> Result<TcpListener, StartError> {
+    let failed = |error| StartError::Listen {
+        field,
+        address,
+        error,
+    };
+    TcpListener::bind(address).await.map_err(failed)
 }
 
 /// Answers until `stop` is cancelled; then what is under way has `grace` to end.

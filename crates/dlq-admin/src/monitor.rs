@@ -1,12 +1,10 @@
 //! The monitor listener: liveness, readiness and metrics, without secrets and without a login.
 
-mod bounded;
-
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use anyhow::Context as _;
 use axum::Router;
 use axum::extract::{RawQuery, State};
 use axum::http::{StatusCode, header};
@@ -18,54 +16,47 @@ use prometheus::{Encoder, TextEncoder};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use self::bounded::Bounded;
+use crate::admin::{LeaseFacts, Observed, StartError};
+use crate::listener::{Limits, bind, serve};
 
+/// How long a stop waits for the probes under way.
+const GRACE: Duration = Duration::from_secs(1);
+/// What connections may cost: ten seconds are many times what a probe or a scrape needs, and here
+/// nobody has logged in.
+const LIMITS: Limits = Limits {
+    connections: 64,
+    head: Duration::from_secs(5),
+    stall: Duration::from_secs(5),
+    lifetime: Duration::from_secs(5),
+    last_request: Duration::from_secs(5),
+};
 /// The answer to every other path.
 const PATHS: &str = "there are /livez, /readyz and /metrics\n";
 
-/// What the listener shows of the service behind it.
-pub(crate) trait Observed: Send + Sync + 'static {
-    /// How it goes, or `None` once it is stopping. What is not expected of a standby is left out.
-    fn status(&self) -> Option<Status>;
-    /// Whether it is active or on standby, where it has exclusive sessions.
-    fn role(&self) -> Option<&'static str>;
-    /// Every metric, up to date.
-    fn metrics(&self) -> Vec<prometheus::proto::MetricFamily>;
-}
-
 /// A bound listener, so that an address in use stops the start before anything else has begun.
 #[derive(Debug)]
-pub(crate) struct Monitor(TcpListener);
+pub struct Monitor(TcpListener);
 
 impl Monitor {
     /// Binds `address`.
-    pub(crate) async fn bind(address: SocketAddr) -> anyhow::Result<Self> {
-        let listener = TcpListener::bind(address).await.with_context(|| {
-            format!("cannot listen on {address} (monitor.listen): is the port in use?")
-        })?;
-        Ok(Self(listener))
+    pub async fn bind(address: SocketAddr) -> Result<Self, StartError> {
+        bind(address, "monitor.listen").await.map(Self)
     }
 
     /// The address that is really listened on.
-    pub(crate) fn address(&self) -> anyhow::Result<SocketAddr> {
-        Ok(self.0.local_addr()?)
+    pub fn address(&self) -> std::io::Result<SocketAddr> {
+        self.0.local_addr()
     }
 
-    /// Answers until `stop` is cancelled.
-    pub(crate) async fn serve(
-        self,
-        observed: Arc<dyn Observed>,
-        stop: CancellationToken,
-    ) -> std::io::Result<()> {
+    /// Answers until `stop` is cancelled, and then until what is under way has ended.
+    pub async fn serve(self, observed: Arc<dyn Observed>, stop: CancellationToken) {
         let routes = Router::new()
             .route("/livez", get(|| async { "ok\n" }))
             .route("/readyz", get(readyz))
             .route("/metrics", get(metrics))
             .fallback(|| async { (StatusCode::NOT_FOUND, PATHS) })
             .with_state(observed);
-        axum::serve(Bounded::new(self.0), routes)
-            .with_graceful_shutdown(stop.cancelled_owned())
-            .await
+        serve(self.0, None, routes, LIMITS, stop, GRACE).await;
     }
 }
 
@@ -163,7 +154,8 @@ async fn readyz(State(observed): State<Arc<dyn Observed>>, RawQuery(query): RawQ
     let Some(status) = observed.status() else {
         return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n").into_response();
     };
-    let (ready, text) = told(&missing(&status, level), observed.role());
+    let role = observed.lease().as_ref().map(LeaseFacts::role);
+    let (ready, text) = told(&missing(&status, level), role);
     let code = if ready {
         StatusCode::OK
     } else {
