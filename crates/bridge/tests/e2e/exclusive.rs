@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bridge_core::{Clock as _, SystemClock};
-use bridge_testkit::{Chance, Feeder, Ledger, Load, RawClient, numbered, wait_for, wait_until};
+use bridge_testkit::{Chance, RawClient, numbered, wait_for, wait_until};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
@@ -26,23 +26,11 @@ async fn killed_under_load(store: Store) {
     const MESSAGES: u64 = 20_000;
     let mut pair = Pair::start(store, Destination::OfEach).await;
     let active = pair.active().await;
-    let load = Load {
-        messages: MESSAGES,
-        size: 64,
-    };
-    let feeder = Feeder::start(pair.source.port(), "t", load);
-    wait_until("it is under load", PATIENCE, || {
-        pair.collector.distinct() > MESSAGES / 20
-    })
-    .await;
+    let feeder = pair.under_load(MESSAGES, MESSAGES / 20).await;
     pair.kill(active).await;
     let killed = Instant::now();
     let standby = active.other();
-    wait_for("the standby delivers", PATIENCE, async || {
-        let ledger = Ledger::of(&pair.bridge(standby).metrics().await, "all", "out");
-        (ledger.delivered > 0).then_some(())
-    })
-    .await;
+    pair.until_delivering(standby).await;
     let took = killed.elapsed();
     println!("the standby delivers {took:.1?} after the active was killed");
     assert!(took < LEASE_TTL + Duration::from_secs(5), "{took:?}");
@@ -100,28 +88,13 @@ async fn halted_past_its_lease(store: Store) {
     const MESSAGES: u64 = 10_000;
     let mut pair = Pair::start(store, Destination::Exclusive).await;
     let active = pair.active().await;
-    let load = Load {
-        messages: MESSAGES,
-        size: 64,
-    };
-    let feeder = Feeder::start(pair.source.port(), "t", load);
-    wait_until("it is under load", PATIENCE, || {
-        pair.collector.distinct() > MESSAGES / 50
-    })
-    .await;
+    let feeder = pair.under_load(MESSAGES, MESSAGES / 50).await;
     pair.halt(active);
     let standby = active.other();
     pair.until_active(standby).await;
-    wait_for("the standby delivers", PATIENCE, async || {
-        let ledger = Ledger::of(&pair.bridge(standby).metrics().await, "all", "out");
-        (ledger.delivered > 0).then_some(())
-    })
-    .await;
+    pair.until_delivering(standby).await;
     pair.resume(active);
-    wait_until("it steps down", PATIENCE, || {
-        pair.logged(active, "session_stepped_down") == 2
-    })
-    .await;
+    pair.until_logged(active, "session_stepped_down", 2).await;
     assert!(pair.is_active(standby).await, "who has the lease keeps it");
     assert_eq!(
         pair.logged(active, "session_taken_over"),
@@ -152,15 +125,9 @@ async fn without_its_store(store: Store, how: Away) {
     let mut pair = Pair::start(store, Destination::Exclusive).await;
     let active = pair.active().await;
     pair.store.take_away(how).await;
-    wait_until("it is missed", PATIENCE, || {
-        pair.logged(active, "lease_store_failed") == 1
-    })
-    .await;
+    pair.until_logged(active, "lease_store_failed", 1).await;
     pair.store.bring_back(how).await;
-    wait_until("it is there again", PATIENCE, || {
-        pair.logged(active, "lease_store_recovered") == 1
-    })
-    .await;
+    pair.until_logged(active, "lease_store_recovered", 1).await;
     assert!(pair.is_active(active).await, "it has stayed so");
     assert_eq!(
         pair.logged(active, "session_connected"),
@@ -169,14 +136,8 @@ async fn without_its_store(store: Store, how: Away) {
     );
 
     pair.store.take_away(how).await;
-    wait_until("it steps down", PATIENCE, || {
-        pair.logged(active, "session_stepped_down") == 2
-    })
-    .await;
-    wait_until("it stands by", PATIENCE, || {
-        pair.logged(active, "lease_lost") == 1
-    })
-    .await;
+    pair.until_logged(active, "session_stepped_down", 2).await;
+    pair.until_logged(active, "lease_lost", 1).await;
     for who in Who::BOTH {
         let answer = pair.bridge(who).get("/readyz?level=full").await.unwrap();
         let said = (answer.status, answer.body.as_str());
@@ -214,10 +175,7 @@ async fn a_store_that_is_not_there_at_the_start_is_waited_for() {
     let mut pair = Pair::start(store, Destination::Exclusive).await;
     for who in Who::BOTH {
         assert!(!pair.is_active(who).await);
-        wait_until("it says so", PATIENCE, || {
-            pair.logged(who, "lease_store_failed") == 1
-        })
-        .await;
+        pair.until_logged(who, "lease_store_failed", 1).await;
     }
     pair.store.bring_back(Away::Gone).await;
     pair.active().await;

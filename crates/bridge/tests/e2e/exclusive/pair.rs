@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bridge_testkit::{
-    BridgeConfig, BridgeProcess, Collector, Installation, Ledger, Mosquitto, PortLease, http,
-    wait_for,
+    BridgeConfig, BridgeProcess, Collector, Feeder, Installation, Ledger, Load, Mosquitto,
+    PortLease, http, wait_for, wait_until,
 };
 use serde_json::Value;
 
@@ -138,6 +138,32 @@ impl Pair {
             self.is_active(who).await.then_some(())
         })
         .await;
+    }
+
+    /// Feeds the source so many messages; more than `begun` of them have been delivered then.
+    pub(crate) async fn under_load(&self, messages: u64, begun: u64) -> Feeder {
+        let load = Load { messages, size: 64 };
+        let feeder = Feeder::start(self.source.port(), "t", load);
+        wait_until("it is under load", PATIENCE, || {
+            self.collector.distinct() > begun
+        })
+        .await;
+        feeder
+    }
+
+    /// Waits until that instance has delivered something since its start.
+    pub(crate) async fn until_delivering(&self, who: Who) {
+        wait_for(&format!("{who:?} delivers"), PATIENCE, async || {
+            let ledger = Ledger::of(&self.bridge(who).metrics().await, "all", "out");
+            (ledger.delivered > 0).then_some(())
+        })
+        .await;
+    }
+
+    /// Waits until that instance has logged the event so many times.
+    pub(crate) async fn until_logged(&self, who: Who, event: &str, times: usize) {
+        let what = format!("{who:?} says {event}, {times} times in all");
+        wait_until(&what, PATIENCE, || self.logged(who, event) == times).await;
     }
 
     pub(crate) async fn kill(&mut self, who: Who) {
