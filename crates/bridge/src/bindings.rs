@@ -115,8 +115,7 @@ async fn list(client: &Client, json: bool) -> anyhow::Result<ExitCode> {
     if json {
         return cli::print(&show::json(&json!({ "bindings": items })));
     }
-    let bindings: Vec<Binding> =
-        serde_json::from_value(items).map_err(|error| client.other_version(&error))?;
+    let bindings: Vec<Binding> = client.understood(items)?;
     let rows: Vec<_> = bindings.iter().map(Binding::row).collect();
     let columns = [
         Column::Left("binding"),

@@ -10,7 +10,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bridge_core::{Name, Topic};
 use clap::Args;
-use hyper::StatusCode;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -118,17 +117,11 @@ fn payload(text: &str) -> anyhow::Result<Vec<u8>> {
 }
 
 fn told(client: &Client, answer: &Answer, json: bool) -> anyhow::Result<ExitCode> {
-    let code = if answer.status == StatusCode::OK {
-        0
-    } else {
-        EXIT_SOME_NOT
-    };
     if json {
         cli::print(&show::json(&answer.body))?;
-        return Ok(ExitCode::from(code));
+        return Ok(answer.exit_code());
     }
-    let injected = Injected::deserialize(&answer.body);
-    let injected = injected.map_err(|error| client.other_version(&error))?;
+    let injected: Injected = client.understood(&answer.body)?;
     let rows: Vec<_> = injected.bindings.iter().map(At::row).collect();
     let columns = [Column::Left("binding"), Column::Left("verdict")];
     let mut text = show::table(&columns, &rows);
@@ -140,7 +133,7 @@ fn told(client: &Client, answer: &Answer, json: bool) -> anyhow::Result<ExitCode
     };
     let _ = writeln!(text, "message {id} is {state}");
     cli::print(&text)?;
-    Ok(ExitCode::from(code))
+    Ok(answer.exit_code())
 }
 
 impl At {

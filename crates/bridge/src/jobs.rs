@@ -206,8 +206,7 @@ async fn list(client: &Client, json: bool) -> anyhow::Result<ExitCode> {
         return cli::print(&show::json(&json!({ "jobs": jobs })));
     }
     let items = answer.body.get("items").cloned().unwrap_or_default();
-    let jobs: Vec<Job> =
-        serde_json::from_value(items).map_err(|error| client.other_version(&error))?;
+    let jobs: Vec<Job> = client.understood(items)?;
     if jobs.is_empty() {
         return cli::print("no jobs since the bridge was started\n");
     }
@@ -225,7 +224,7 @@ async fn list(client: &Client, json: bool) -> anyhow::Result<ExitCode> {
 }
 
 fn read(client: &Client, value: Value) -> anyhow::Result<(Value, Job)> {
-    let job = Job::deserialize(&value).map_err(|error| client.other_version(&error))?;
+    let job = client.understood(&value)?;
     Ok((value, job))
 }
 

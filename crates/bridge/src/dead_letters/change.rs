@@ -10,7 +10,6 @@ use anyhow::bail;
 use bridge_core::{Clock as _, SystemClock};
 use bridge_runtime::{DeadLetterId, MOST_AT_ONCE};
 use clap::Args;
-use hyper::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -326,19 +325,13 @@ impl Which {
 
 /// Says what came of each.
 fn told(client: &Client, answer: &Answer, json: bool, verb: &str) -> anyhow::Result<ExitCode> {
-    let code = if answer.status == StatusCode::OK {
-        0
-    } else {
-        EXIT_SOME_NOT
-    };
     if json {
         cli::print(&show::json(&answer.body))?;
-        return Ok(ExitCode::from(code));
+        return Ok(answer.exit_code());
     }
-    let done = Done::deserialize(&answer.body);
-    let done = done.map_err(|error| client.other_version(&error))?;
+    let done: Done = client.understood(&answer.body)?;
     cli::print(&rendered(&done, verb))?;
-    Ok(ExitCode::from(code))
+    Ok(answer.exit_code())
 }
 
 fn rendered(done: &Done, verb: &str) -> String {

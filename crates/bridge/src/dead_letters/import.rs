@@ -134,8 +134,7 @@ impl Batch {
         let answer = answer
             .with_context(|| format!("of the lines {first} to {last} none is known to be kept"))?;
         let results = answer.body.get("results").cloned().unwrap_or_default();
-        let results: Vec<Outcome> =
-            serde_json::from_value(results).map_err(|error| client.other_version(&error))?;
+        let results: Vec<Outcome> = client.understood(results)?;
         sum.requested += numbers.len() as u64;
         for result in results {
             let place = result.line.checked_sub(1);

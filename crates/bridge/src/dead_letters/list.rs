@@ -99,7 +99,7 @@ impl<'a> Pages<'a> {
 
 async fn page(client: &Client, path: &str) -> anyhow::Result<Page> {
     let answer = client.get(path).await?;
-    Ok(serde_json::from_value(answer.body).map_err(|error| client.other_version(&error))?)
+    Ok(client.understood(answer.body)?)
 }
 
 /// How many a filter takes, as far as the bridge finds that out at once.
@@ -144,9 +144,8 @@ pub(super) async fn list(client: &Client, args: &ListArgs) -> anyhow::Result<Exi
                 text.push_str(show::json_line(item).trim_end());
             }
         } else if !page.items.is_empty() {
-            let entries = page.items.iter().map(Entry::deserialize);
-            let entries: Result<Vec<_>, _> = entries.collect();
-            let entries = entries.map_err(|error| client.other_version(&error))?;
+            let entries = page.items.iter().map(|item| client.understood(item));
+            let entries: Vec<Entry> = entries.collect::<Result<_, _>>()?;
             let rows: Vec<_> = entries.iter().map(Entry::row).collect();
             text.push_str(&table.rows(&rows));
         }
@@ -220,9 +219,8 @@ pub(super) async fn show(client: &Client, id: &EntryId, how: How) -> anyhow::Res
     if how.json {
         return cli::print(&show::json(&json!({ "dead_letters": found })));
     }
-    let entries = found.iter().map(Entry::deserialize);
-    let entries: Result<Vec<_>, _> = entries.collect();
-    let entries = entries.map_err(|error| client.other_version(&error))?;
+    let entries = found.iter().map(|item| client.understood(item));
+    let entries: Vec<Entry> = entries.collect::<Result<_, _>>()?;
     if how.raw {
         let payload = entries.first().and_then(Entry::payload).unwrap_or_default();
         return cli::written(std::io::stdout().lock().write_all(&payload));

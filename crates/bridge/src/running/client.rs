@@ -3,6 +3,7 @@
 
 use std::io;
 use std::path::Path;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::{self, HeaderValue};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -25,9 +27,9 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::Failure;
 use super::access::Token;
 use super::failure::Problem;
+use super::{EXIT_SOME_NOT, Failure};
 use crate::place::Place;
 
 /// How long a connection may take to come about.
@@ -52,6 +54,17 @@ pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     /// What it says.
     pub(crate) body: Value,
+}
+
+impl Answer {
+    /// What the command ends with that asked for it.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(if self.status == StatusCode::OK {
+            0
+        } else {
+            EXIT_SOME_NOT
+        })
+    }
 }
 
 /// An answer that comes piece by piece.
@@ -321,9 +334,14 @@ impl Client {
         }
     }
 
-    /// JSON, and not what it should be.
-    pub(crate) fn other_version(&self, error: &serde_json::Error) -> Failure {
-        self.foreign(format!("the answer is of another kind: {error}"))
+    /// What a part of an answer means; one that means something else comes from another version.
+    pub(crate) fn understood<'a, T, V>(&self, value: V) -> Result<T, Failure>
+    where
+        T: Deserialize<'a>,
+        V: Deserializer<'a, Error = serde_json::Error>,
+    {
+        let foreign = |error| self.foreign(format!("the answer is of another kind: {error}"));
+        T::deserialize(value).map_err(foreign)
     }
 
     fn foreign(&self, why: String) -> Failure {
