@@ -10,7 +10,7 @@
 //! [`Crossing`] of numbered messages.
 //!
 //! For stores there is [`store_conformance`], which every implementation of the core's contract
-//! has to pass, and a [`MemoryStore`].
+//! has to pass, and a [`MemoryStore`]; for runtimes a [`FailingStore`] and a [`SteadySink`].
 //!
 //! All else shares nothing with the code it tests: no type of the bridge, no MQTT library. What goes
 //! wrong here fails the test that asked, with a message that says what and where: the helpers
@@ -36,6 +36,7 @@ mod chance;
 mod client;
 mod collector;
 mod crossing;
+mod failing_store;
 mod feeder;
 mod frames;
 mod http_head;
@@ -57,6 +58,7 @@ mod rabbitmq;
 mod scripted;
 mod signal;
 mod socket;
+mod steady_sink;
 mod tls_front;
 mod wait;
 mod websocket_front;
@@ -70,6 +72,7 @@ pub use codec::{
 };
 pub use collector::Collector;
 pub use crossing::{Crossing, CrossingReport, Disturbance, Loss};
+pub use failing_store::{FailingStore, Write};
 pub use feeder::{Fed, Feeder, Load};
 pub use http_head::RequestHead;
 pub use http_proxy::HttpProxy;
@@ -88,6 +91,7 @@ pub use program::find_program;
 pub use proxy::{Cut, Proxy};
 pub use rabbitmq::Rabbitmq;
 pub use scripted::{Behaviour, BrokerConnection, ReceivedPublish, Reply, ScriptedBroker};
+pub use steady_sink::SteadySink;
 pub use tls_front::{Handshake, TlsFront, TlsFrontBuilder};
 pub use wait::{wait_for, wait_until};
 pub use websocket_front::{WebSocketFront, WebSocketFrontBuilder};

@@ -3,13 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use bridge_core::{
-    Acknowledgement, Admitted, Answer, Backoff, BoxFuture, Clock, Limits, Link, Name, NotAdmitted,
-    Outgoing, QoS, ReasonCode, Sink, Source, Subscription, SystemClock, TopicTemplate,
+    Backoff, Clock, Name, QoS, Sink, Source, Subscription, SystemClock, TopicTemplate,
 };
 use bridge_dlq_admin::{
     Admin, AdminOptions, Described, LeaseFacts, Observed, SessionFacts, TlsFiles, Token,
@@ -20,7 +19,7 @@ use bridge_runtime::{
     OnFull, Overview, Parts, QueueBounds, RetainPolicy, RouteSpec, Runtime, Status,
 };
 use bridge_testkit::http::{self, Response};
-use bridge_testkit::{MemoryStore, wait_for};
+use bridge_testkit::{MemoryStore, SteadySink, wait_for};
 use bridge_transport_memory::{MemoryBroker, Options};
 use prometheus::Registry;
 use prometheus::proto::MetricFamily;
@@ -91,66 +90,6 @@ pub(crate) fn audited(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// A destination that answers with a code.
-#[derive(Debug)]
-pub(crate) struct Switch {
-    code: AtomicU8,
-    accepted: Mutex<Vec<String>>,
-}
-
-impl Switch {
-    pub(crate) fn answer_with(&self, code: u8) {
-        self.code.store(code, Ordering::SeqCst);
-    }
-
-    /// The payloads that were accepted.
-    pub(crate) fn accepted(&self) -> Vec<String> {
-        self.accepted.lock().unwrap().clone()
-    }
-}
-
-impl Sink for Switch {
-    fn publish(&self, outgoing: Outgoing) -> BoxFuture<'_, Result<Admitted, NotAdmitted>> {
-        let code = ReasonCode::new(self.code.load(Ordering::SeqCst));
-        if !code.is_refusal() {
-            let payload = String::from_utf8_lossy(&outgoing.payload).into_owned();
-            self.accepted.lock().unwrap().push(payload);
-        }
-        let answer = Answer::Answered {
-            by: Acknowledgement::PubAck,
-            code,
-            reason_string: None,
-        };
-        Box::pin(async { Ok(Box::pin(std::future::ready(answer)) as Admitted) })
-    }
-
-    fn link(&self) -> Link {
-        Link::Up {
-            epoch: 1,
-            limits: Limits {
-                window: 100,
-                maximum_packet_size: None,
-                maximum_qos: QoS::ExactlyOnce,
-                retain_available: true,
-            },
-        }
-    }
-
-    fn changed(&self, seen: Link) -> BoxFuture<'_, Link> {
-        let link = self.link();
-        Box::pin(async move {
-            if link == seen {
-                std::future::pending::<()>().await;
-            }
-            link
-        })
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async {})
-    }
-}
-
 /// The bridge behind the API.
 struct Behind {
     overview: Overview,
@@ -202,7 +141,7 @@ impl Default for Setup {
 /// It all, running.
 pub(crate) struct Fixture {
     pub(crate) port: u16,
-    pub(crate) sinks: BTreeMap<&'static str, Arc<Switch>>,
+    pub(crate) sinks: BTreeMap<&'static str, Arc<SteadySink>>,
     broker: MemoryBroker,
     behind: Arc<Behind>,
     stop: CancellationToken,
@@ -268,13 +207,7 @@ impl Fixture {
             Arc::new(broker.source(name("plant"), std::slice::from_ref(&asked)));
         let sinks: BTreeMap<_, _> = BINDINGS
             .into_iter()
-            .map(|binding| {
-                let switch = Switch {
-                    code: AtomicU8::new(0),
-                    accepted: Mutex::default(),
-                };
-                (binding, Arc::new(switch))
-            })
+            .map(|binding| (binding, Arc::new(SteadySink::default())))
             .collect();
         let mut bindings: Vec<_> = BINDINGS.into_iter().map(binding).collect();
         bindings[0].topic = TopicTemplate::parse(setup.topic).unwrap();

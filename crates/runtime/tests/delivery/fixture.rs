@@ -30,15 +30,11 @@ pub(crate) fn key(binding: &str) -> BindingKey {
     BindingKey::new(name("route"), name(binding))
 }
 
-pub(crate) async fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
-    while !condition() {
-        assert!(
-            tokio::time::Instant::now() < deadline,
-            "waited in vain: {what}"
-        );
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+/// How long anything may take that is expected to happen.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) async fn wait_until(what: &str, condition: impl FnMut() -> bool) {
+    bridge_testkit::wait_until(what, PATIENCE, condition).await;
 }
 
 /// A route named `route` from `#` to one binding per sink.
@@ -102,7 +98,7 @@ impl Setup {
 
     pub(crate) fn start(self) -> Fixture {
         let data = self.data.unwrap_or_else(|| tempfile::tempdir().unwrap());
-        let store = Arc::new(SwitchedStore::open(data.path()));
+        let store = Arc::new(store::open(data.path()));
         let source = Arc::new(TestSource::new(self.clock.clone()));
         let sinks: Vec<_> = (0..self.bindings)
             .map(|_| Arc::new(TestSink::new()))
@@ -196,7 +192,7 @@ impl Fixture {
 
     /// Waits until that is so; says how it is when it does not come to that.
     pub(crate) async fn waits(&self, n: usize, expected: (u64, u64, u64)) {
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+        let deadline = tokio::time::Instant::now() + PATIENCE;
         while self.waiting(n) != expected {
             assert!(
                 tokio::time::Instant::now() < deadline,
@@ -218,7 +214,7 @@ impl Fixture {
     }
 
     pub(crate) async fn is_in(&self, n: usize, state: &str) {
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+        let deadline = tokio::time::Instant::now() + PATIENCE;
         while self.binding(n).state != state {
             assert!(
                 tokio::time::Instant::now() < deadline,
@@ -278,7 +274,7 @@ impl Fixture {
     /// I24: what a binding was given is somewhere, each message in one place. A worker that has
     /// just been answered has not counted it yet, so it is looked at until it balances.
     pub(crate) async fn ledger_balances(&self, binding: usize) {
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+        let deadline = tokio::time::Instant::now() + PATIENCE;
         let of = |metric| self.metric(metric, binding, None);
         loop {
             let status = self.binding(binding);

@@ -161,13 +161,12 @@ async fn i13_a_test_message_finds_no_room_at_one_binding_and_is_at_none() {
     let one = InjectTarget::Binding(name("b0"));
     let held = control.inject(&route, message("3"), one, None);
     // It is held, and stored when that works.
-    let store = fixture.store.clone();
-    let mended = tokio::spawn(async move {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        store.fail(false);
-    });
-    assert!(held.await.unwrap().stored);
-    mended.await.unwrap();
+    let mended = async {
+        wait_until("it could not be stored", || fixture.store.failed() > 0).await;
+        fixture.store.fail(false);
+    };
+    let (held, ()) = tokio::join!(held, mended);
+    assert!(held.unwrap().stored);
     assert_eq!(fixture.depth(0), 1);
     for n in 0..2 {
         fixture.ledger_balances(n).await;

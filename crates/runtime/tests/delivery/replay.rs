@@ -150,10 +150,7 @@ async fn an_outbox_stores_everything_and_acknowledges_what_is_durable() {
     fixture.acknowledges(1_000).await;
     wait_until("delivered", || fixture.sink().accepted().len() == 1_000).await;
     assert_eq!(fixture.sink().accepted(), numbers(0..1_000));
-    assert_eq!(
-        fixture.store.puts.load(std::sync::atomic::Ordering::SeqCst),
-        1_000
-    );
+    assert_eq!(fixture.store.puts(), 1_000);
     wait_until("drained", || fixture.depth(0) == 0).await;
     fixture.ledger_balances(0).await;
 }

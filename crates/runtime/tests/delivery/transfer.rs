@@ -1,6 +1,5 @@
 //! Dead letters on their way out of a bridge and into one.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bridge_runtime::{
@@ -114,10 +113,10 @@ async fn an_import_that_a_stop_ends_says_of_each_line_whether_it_was_kept() {
     let filter = DeadLetterFilter::default();
     let imports = exported(&control, &filter).await;
     fixture.store.answer(false);
-    let before = fixture.store.puts.load(Ordering::SeqCst);
+    let before = fixture.store.puts();
     let importing = tokio::spawn(control.importer().unwrap().import(imports));
     let store = fixture.store.clone();
-    wait_until("a put", || store.puts.load(Ordering::SeqCst) > before).await;
+    wait_until("a put", || store.puts() > before).await;
     let Fixture { runtime, data, .. } = fixture;
     let stop = tokio::spawn(runtime.shutdown(Duration::from_secs(20)));
     wait_until("it stops", || control.jobs() == Err(ControlError::Stopping)).await;
@@ -149,9 +148,9 @@ async fn one_import_is_under_way_at_a_time_also_when_who_asked_has_gone() {
     let another = || control.importer().err();
     assert_eq!(another(), Some(ControlError::ImportUnderWay));
     fixture.store.answer(false);
-    let before = fixture.store.puts.load(Ordering::SeqCst);
+    let before = fixture.store.puts();
     let asked = tokio::spawn(importer.import(imports));
-    let puts = || fixture.store.puts.load(Ordering::SeqCst);
+    let puts = || fixture.store.puts();
     wait_until("a put", || puts() > before).await;
     asked.abort();
     asked.await.unwrap_err();
@@ -169,9 +168,9 @@ async fn many_imports_share_what_it_costs_to_make_one_durable_and_keep_their_ord
     // The same once more, before anything is known of the first.
     imports.push(imports[0].clone());
     fixture.store.answer(false);
-    let before = fixture.store.puts.load(Ordering::SeqCst);
+    let before = fixture.store.puts();
     let importing = tokio::spawn(control.importer().unwrap().import(imports));
-    let puts = || fixture.store.puts.load(Ordering::SeqCst);
+    let puts = || fixture.store.puts();
     wait_until("all are on their way", || puts() == before + 100).await;
     fixture.store.answer(true);
     let outcomes = importing.await.unwrap().unwrap();

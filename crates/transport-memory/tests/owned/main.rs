@@ -21,7 +21,7 @@ use bridge_core::{
 use bridge_runtime::DeliveryMode;
 use bridge_transport_memory::{MemoryBroker, Options};
 
-use self::parts::{Outage, PausedClock, Running, Unmarked, asking, message, name};
+use self::parts::{Outage, PausedClock, Running, Unmarked, asking, message, name, outage};
 
 const ROUNDS: u64 = 10_000;
 const STALE_AFTER: Duration = Duration::from_secs(30);
@@ -39,7 +39,7 @@ fn broker() -> MemoryBroker {
 /// A runtime that reads from `source`, live, towards a destination that refuses everything.
 async fn refused_by_all(source: Arc<dyn Source>, store: &Arc<Outage>) -> Running {
     let running = Running::start(DeliveryMode::StoreAndForward, source, store.clone());
-    running.sink.refuse();
+    running.sink.answer_with(0x99);
     while !running.is_live() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -70,7 +70,7 @@ async fn settles_as_one_dead_letter(broker: &MemoryBroker, running: &Running, at
 
 #[tokio::test(start_paused = true)]
 async fn i20_a_dead_letter_that_cannot_be_written_holds_its_message_for_10_000_rounds() {
-    let store = Arc::new(Outage::new());
+    let store = Arc::new(outage());
     let broker = broker();
     let source = Arc::new(broker.source(name("reader"), &[asking("#")]));
     let running = refused_by_all(source, &store).await;
@@ -84,15 +84,15 @@ async fn i20_a_dead_letter_that_cannot_be_written_holds_its_message_for_10_000_r
             assert!(running.counted() <= 1, "round {round}");
         }
     }
-    assert!(store.refused() >= ROUNDS, "written again in each round");
+    assert!(store.failed() >= ROUNDS, "written again in each round");
     assert_eq!(running.sink.offered(), 1, "the verdict stands");
-    store.end();
+    store.fail(false);
     settles_as_one_dead_letter(&broker, &running, 1).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn i19_10_000_redeliveries_reach_no_ceiling_and_leave_no_count_behind() {
-    let store = Arc::new(Outage::new());
+    let store = Arc::new(outage());
     let budget = Duration::from_secs(3);
     let mode = DeliveryMode::DirectHold {
         send_retry_budget: budget,
@@ -112,11 +112,11 @@ async fn i19_10_000_redeliveries_reach_no_ceiling_and_leave_no_count_behind() {
     }
     assert!(running.left() >= ROUNDS, "only {} rounds", running.left());
     // Now the destination gives a verdict, and its dead letter cannot be written.
-    running.sink.refuse();
+    running.sink.answer_with(0x99);
     tokio::time::sleep(BUDGET * 100).await;
     assert!(is_held(&broker) && running.open() == 1);
-    assert!(store.refused() > 0);
-    store.end();
+    assert!(store.failed() > 0);
+    store.fail(false);
     let dead = async {
         tokio::time::sleep(BUDGET).await;
         running.dead_letters().await
@@ -127,7 +127,7 @@ async fn i19_10_000_redeliveries_reach_no_ceiling_and_leave_no_count_behind() {
 
 #[tokio::test(start_paused = true)]
 async fn i20_restarts_in_the_outage_neither_lose_nor_double_the_message() {
-    let store = Arc::new(Outage::new());
+    let store = Arc::new(outage());
     let broker = broker();
     let reader = || Arc::new(broker.source(name("reader"), &[asking("#")]));
     let mut running = refused_by_all(reader(), &store).await;
@@ -138,13 +138,13 @@ async fn i20_restarts_in_the_outage_neither_lose_nor_double_the_message() {
         running.stop().await;
         running = refused_by_all(reader(), &store).await;
     }
-    store.end();
+    store.fail(false);
     settles_as_one_dead_letter(&broker, &running, 1).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn without_the_mark_the_ceiling_gives_up_underneath_the_runtime() {
-    let store = Arc::new(Outage::new());
+    let store = Arc::new(outage());
     let broker = broker();
     let source = broker.source(name("reader"), &[asking("#")]);
     let running = refused_by_all(Arc::new(Unmarked(source)), &store).await;
@@ -157,7 +157,7 @@ async fn without_the_mark_the_ceiling_gives_up_underneath_the_runtime() {
 
 #[tokio::test(start_paused = true)]
 async fn consumed_directly_in_the_same_outage_the_ceiling_dead_letters() {
-    let store = Outage::new();
+    let store = outage();
     let broker = broker();
     let source = broker.source(name("reader"), &[asking("#")]);
     broker.publish(&name("writer"), message("poison"));

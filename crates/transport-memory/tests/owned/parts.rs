@@ -1,22 +1,19 @@
 //! What a runtime over the broker is made of in these tests.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_core::{
-    Acknowledgement, Admitted, Answer, Backoff, BindingKey, BoxFuture, Clock, Delivery,
-    Destination, Durability, Limits, Link, Message, Move, Moved, Name, NotAdmitted, Outgoing,
-    Pending, Placement, QoS, ReadLimit, Reason, ReasonCode, Seated, Seq, Sink, Source, SourceState,
-    Store, StoreError, StoredMessage, Subscription, Timestamp, Topic, TopicFilter, TopicTemplate,
-    Usage, View,
+    Backoff, BindingKey, BoxFuture, Clock, Delivery, Message, Move, Name, Placement, QoS,
+    ReadLimit, Seated, Sink, Source, SourceState, Store, StoreError, Subscription, Timestamp,
+    Topic, TopicFilter, TopicTemplate, View,
 };
 use bridge_runtime::{
     BindingSpec, DeadLetterBounds, DeferralSpec, DeliveryMode, OnDeadLettersFull, OnExpired,
     OnFull, Parts, QueueBounds, RetainPolicy, RouteSpec, Runtime,
 };
-use bridge_testkit::MemoryStore;
+use bridge_testkit::{FailingStore, MemoryStore, SteadySink, Write};
 use bridge_transport_memory::MemorySource;
 use prometheus::Registry;
 
@@ -71,167 +68,33 @@ impl Source for Unmarked {
     }
 }
 
-/// A destination that fails on everything without a verdict, or refuses everything for good.
-#[derive(Debug, Default)]
-pub(crate) struct Destined {
-    refuses: AtomicBool,
-    offered: AtomicU64,
-}
+/// A store in memory that cannot write dead letters.
+pub(crate) type Outage = FailingStore<MemoryStore>;
 
-impl Destined {
-    pub(crate) fn refuse(&self) {
-        self.refuses.store(true, Ordering::SeqCst);
-    }
-
-    pub(crate) fn offered(&self) -> u64 {
-        self.offered.load(Ordering::SeqCst)
-    }
-}
-
-impl Sink for Destined {
-    fn publish(&self, _: Outgoing) -> BoxFuture<'_, Result<Admitted, NotAdmitted>> {
-        self.offered.fetch_add(1, Ordering::SeqCst);
-        let answer = if self.refuses.load(Ordering::SeqCst) {
-            Answer::Answered {
-                by: Acknowledgement::PubAck,
-                code: ReasonCode::new(0x99),
-                reason_string: None,
-            }
-        } else {
-            Answer::Failed {
-                reason: Reason::ProcessorFailed,
-                detail: None,
-            }
+/// An outage that lasts until the store is told not to fail.
+pub(crate) fn outage() -> Outage {
+    let store = FailingStore::new(MemoryStore::new(), |write| {
+        let dead = match write {
+            Write::Put(to) => to
+                .iter()
+                .any(|to| matches!(to.placement, Placement::DeadLetter(_))),
+            Write::Move(change) => matches!(change, Move::DeadLetter { .. }),
+            Write::Flush => false,
         };
-        Box::pin(async { Ok(Box::pin(std::future::ready(answer)) as Admitted) })
-    }
-    fn link(&self) -> Link {
-        Link::Up {
-            epoch: 1,
-            limits: Limits {
-                window: 100,
-                maximum_packet_size: None,
-                maximum_qos: QoS::ExactlyOnce,
-                retain_available: true,
-            },
-        }
-    }
-    fn changed(&self, seen: Link) -> BoxFuture<'_, Link> {
-        let link = self.link();
-        Box::pin(async move {
-            if seen == link {
-                std::future::pending::<()>().await;
-            }
-            link
+        dead.then(|| StoreError::Io {
+            action: "write",
+            place: "the dead letters".to_owned(),
+            error: "outage".to_owned(),
         })
-    }
-    fn close(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async {})
-    }
-}
-
-/// A store in memory that cannot write dead letters until the outage ends.
-#[derive(Debug)]
-pub(crate) struct Outage {
-    store: MemoryStore,
-    over: AtomicBool,
-    refused: AtomicU64,
-    /// Bindings of which a put has failed; nothing overtakes it.
-    behind: Mutex<BTreeSet<BindingKey>>,
-}
-
-impl Outage {
-    pub(crate) fn new() -> Self {
-        Self {
-            store: MemoryStore::new(),
-            over: AtomicBool::new(false),
-            refused: AtomicU64::new(0),
-            behind: Mutex::default(),
-        }
-    }
-
-    pub(crate) fn end(&self) {
-        self.over.store(true, Ordering::SeqCst);
-    }
-
-    /// How many dead letters could not be written.
-    pub(crate) fn refused(&self) -> u64 {
-        self.refused.load(Ordering::SeqCst)
-    }
-
-    fn refuse<T: Send + 'static>(&self) -> Pending<T> {
-        self.refused.fetch_add(1, Ordering::SeqCst);
-        Box::pin(async {
-            Err(StoreError::Io {
-                action: "write",
-                place: "the dead letters".to_owned(),
-                error: "outage".to_owned(),
-            })
-        })
-    }
-}
-
-impl Store for Outage {
-    fn durability(&self) -> Durability {
-        self.store.durability()
-    }
-    fn put(&self, message: Arc<StoredMessage>, to: Vec<Destination>) -> Pending<Seq> {
-        let mut behind = self.behind.lock().unwrap();
-        if to.iter().any(|to| behind.contains(&to.binding)) {
-            return Box::pin(async { Err(StoreError::Behind) });
-        }
-        let dead = |to: &Destination| matches!(to.placement, Placement::DeadLetter(_));
-        if to.iter().any(dead) && !self.over.load(Ordering::SeqCst) {
-            behind.extend(to.into_iter().map(|to| to.binding));
-            return self.refuse();
-        }
-        self.store.put(message, to)
-    }
-    fn resume(&self, binding: &BindingKey) {
-        self.behind.lock().unwrap().remove(binding);
-        self.store.resume(binding);
-    }
-    fn settle(&self, binding: &BindingKey, done: &[Seq]) {
-        self.store.settle(binding, done);
-    }
-    fn apply(&self, change: Move) -> Pending<Moved> {
-        if matches!(change, Move::DeadLetter { .. }) && !self.over.load(Ordering::SeqCst) {
-            return self.refuse();
-        }
-        self.store.apply(change)
-    }
-    fn read(
-        &self,
-        binding: &BindingKey,
-        view: View,
-        after: Option<Seq>,
-        limit: ReadLimit,
-    ) -> Pending<Vec<Seated>> {
-        self.store.read(binding, view, after, limit)
-    }
-    fn read_back(
-        &self,
-        binding: &BindingKey,
-        view: View,
-        before: Option<Seq>,
-        limit: ReadLimit,
-    ) -> Pending<Vec<Seated>> {
-        self.store.read_back(binding, view, before, limit)
-    }
-    fn usage(&self, binding: &BindingKey) -> Usage {
-        self.store.usage(binding)
-    }
-    fn bindings(&self) -> Vec<BindingKey> {
-        self.store.bindings()
-    }
-    fn flush(&self) -> Pending<()> {
-        self.store.flush()
-    }
+    });
+    store.fail(true);
+    store
 }
 
 /// One route from `reader` to one binding.
 pub(crate) struct Running {
-    pub(crate) sink: Arc<Destined>,
+    /// It fails on everything without a verdict, until it is told otherwise.
+    pub(crate) sink: Arc<SteadySink>,
     store: Arc<Outage>,
     registry: Registry,
     runtime: Runtime,
@@ -248,7 +111,8 @@ impl Running {
         store: Arc<Outage>,
         adjust: impl FnOnce(&mut BindingSpec),
     ) -> Self {
-        let sink = Arc::new(Destined::default());
+        let sink = Arc::new(SteadySink::default());
+        sink.fail();
         let registry = Registry::new();
         let mut binding = BindingSpec {
             name: name("binding"),

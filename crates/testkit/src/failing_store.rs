@@ -1,0 +1,178 @@
+//! A store that fails when a test wants it to.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use bridge_core::{
+    BindingKey, Destination, Durability, Move, Moved, Pending, ReadLimit, Seated, Seq, Store,
+    StoreError, StoredMessage, Usage, View,
+};
+use tokio::sync::watch;
+
+/// What a store is asked to write.
+#[derive(Debug, Clone, Copy)]
+pub enum Write<'a> {
+    /// A message, for these.
+    Put(&'a [Destination]),
+    /// A move from one view to another.
+    Move(&'a Move),
+    /// All that waits.
+    Flush,
+}
+
+type Failing = Box<dyn Fn(Write<'_>) -> Option<StoreError> + Send + Sync>;
+
+/// Another store, behind a switch: while it is on, some or all of what is written fails. As the
+/// contract of [`Store::put`] has it, nothing overtakes a put that has failed until its binding is
+/// resumed.
+pub struct FailingStore<S> {
+    store: S,
+    failing: Failing,
+    on: AtomicBool,
+    failed: AtomicU64,
+    puts: AtomicU64,
+    behind: Mutex<BTreeSet<BindingKey>>,
+    answering: watch::Sender<bool>,
+}
+
+impl<S: Store> FailingStore<S> {
+    /// Stands before `store`; while it is to [fail][Self::fail], what `failing` has an error for
+    /// fails with that.
+    pub fn new(
+        store: S,
+        failing: impl Fn(Write<'_>) -> Option<StoreError> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            store,
+            failing: Box::new(failing),
+            on: AtomicBool::new(false),
+            failed: AtomicU64::new(0),
+            puts: AtomicU64::new(0),
+            behind: Mutex::default(),
+            answering: watch::Sender::new(true),
+        }
+    }
+
+    /// Has it fail from now on, or work again.
+    pub fn fail(&self, failing: bool) {
+        self.on.store(failing, Ordering::SeqCst);
+    }
+
+    /// Has puts be answered from now on, or be made while their answers wait for that.
+    pub fn answer(&self, answering: bool) {
+        self.answering.send_replace(answering);
+    }
+
+    /// How often it has failed; a put that only may not overtake one is not counted.
+    pub fn failed(&self) -> u64 {
+        self.failed.load(Ordering::SeqCst)
+    }
+
+    /// How many puts it has passed on, each one record.
+    pub fn puts(&self) -> u64 {
+        self.puts.load(Ordering::SeqCst)
+    }
+
+    fn failure(&self, write: Write<'_>) -> Option<StoreError> {
+        let on = self.on.load(Ordering::SeqCst);
+        let failure = on.then(|| (self.failing)(write)).flatten();
+        self.failed
+            .fetch_add(u64::from(failure.is_some()), Ordering::SeqCst);
+        failure
+    }
+}
+
+fn failed<T: Send + 'static>(failure: StoreError) -> Pending<T> {
+    Box::pin(async { Err(failure) })
+}
+
+impl<S: fmt::Debug> fmt::Debug for FailingStore<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FailingStore")
+            .field("store", &self.store)
+            .field("on", &self.on)
+            .field("behind", &self.behind)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S: Store> Store for FailingStore<S> {
+    fn durability(&self) -> Durability {
+        self.store.durability()
+    }
+
+    fn put(&self, message: Arc<StoredMessage>, to: Vec<Destination>) -> Pending<Seq> {
+        let mut behind = self.behind.lock().unwrap();
+        let failure = if to.iter().any(|to| behind.contains(&to.binding)) {
+            Some(StoreError::Behind)
+        } else {
+            self.failure(Write::Put(&to))
+        };
+        if let Some(failure) = failure {
+            behind.extend(to.into_iter().map(|to| to.binding));
+            return failed(failure);
+        }
+        self.puts.fetch_add(1, Ordering::SeqCst);
+        let made = self.store.put(message, to);
+        let mut answering = self.answering.subscribe();
+        Box::pin(async move {
+            let made = made.await;
+            // Without its sender there is no test any more that could hold it.
+            let _ = answering.wait_for(|answering| *answering).await;
+            made
+        })
+    }
+
+    fn resume(&self, binding: &BindingKey) {
+        self.behind.lock().unwrap().remove(binding);
+        self.store.resume(binding);
+    }
+
+    fn settle(&self, binding: &BindingKey, done: &[Seq]) {
+        self.store.settle(binding, done);
+    }
+
+    fn apply(&self, change: Move) -> Pending<Moved> {
+        match self.failure(Write::Move(&change)) {
+            Some(failure) => failed(failure),
+            None => self.store.apply(change),
+        }
+    }
+
+    fn read(
+        &self,
+        binding: &BindingKey,
+        view: View,
+        after: Option<Seq>,
+        limit: ReadLimit,
+    ) -> Pending<Vec<Seated>> {
+        self.store.read(binding, view, after, limit)
+    }
+
+    fn read_back(
+        &self,
+        binding: &BindingKey,
+        view: View,
+        before: Option<Seq>,
+        limit: ReadLimit,
+    ) -> Pending<Vec<Seated>> {
+        self.store.read_back(binding, view, before, limit)
+    }
+
+    fn usage(&self, binding: &BindingKey) -> Usage {
+        self.store.usage(binding)
+    }
+
+    fn bindings(&self) -> Vec<BindingKey> {
+        self.store.bindings()
+    }
+
+    fn flush(&self) -> Pending<()> {
+        match self.failure(Write::Flush) {
+            Some(failure) => failed(failure),
+            None => self.store.flush(),
+        }
+    }
+}
