@@ -1,6 +1,7 @@
 //! Replicas that share one file: by a suffix of their client ids each is somebody, and what comes
 //! by a shared subscription is one's or another's.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -15,6 +16,10 @@ use crate::setup::{BRIDGE, PATIENCE};
 
 const REPLICAS: usize = 3;
 const MESSAGES: u64 = 30_000;
+/// How many are published at once, where one goes on until something has happened.
+const AT_ONCE: u64 = 1_000;
+/// How many those are ahead of what has come, at most.
+const AHEAD: u64 = 5_000;
 /// For replicas whose hostnames do not change.
 const LASTING: &str = "session_mode: persistent, client_id_suffix: hostname, \
                        assert_stable_client_identity: true";
@@ -242,30 +247,42 @@ async fn one_of_three_is_stopped_amid(delivery: &str, queues: bool) {
     file.push_str(delivery);
     let mut replicas = Replicas::start(&file, plain).await;
     let collector = Collector::start(broker.port(), "out/#").await;
-    let port = broker.port();
-    let feeding = tokio::spawn(async move {
-        let mut client = RawClient::connect(port, "publisher").await.unwrap();
-        let messages = (0..MESSAGES).map(|number| numbered("in", number, 64));
-        let report = client.publish_all(messages, 1_000).await;
-        report.expect_all_accepted();
-    });
-    collector.until(MESSAGES / 4, PATIENCE).await;
-    assert!(!feeding.is_finished(), "stopped amid them");
+    let stopped = Cell::new(false);
+    // Until it has stopped, however fast the machine is.
+    let feeding = async {
+        let mut client = RawClient::connect(broker.port(), "publisher")
+            .await
+            .unwrap();
+        let mut fed = 0;
+        while fed < MESSAGES || !stopped.get() {
+            let messages = (fed..fed + AT_ONCE).map(|number| numbered("in", number, 64));
+            let report = client.publish_all(messages, 1_000).await;
+            report.expect_all_accepted();
+            fed += AT_ONCE;
+            collector.until(fed.saturating_sub(AHEAD), PATIENCE).await;
+        }
+        fed
+    };
     let one = &mut replicas.bridges[0];
-    let asked = Instant::now();
-    one.sigterm();
-    let status = one.wait().await;
-    eprintln!("{delivery}: stopped in {:?}", asked.elapsed());
-    assert_eq!(status.code(), Some(0), "{}", one.output());
-    let log = one.stderr();
-    if queues {
-        one.relaunch();
-    }
-    feeding.await.unwrap();
-    collector.until(MESSAGES, 4 * PATIENCE).await;
+    let stopping = async {
+        collector.until(MESSAGES / 4, PATIENCE).await;
+        let asked = Instant::now();
+        one.sigterm();
+        let status = one.wait().await;
+        eprintln!("{delivery}: stopped in {:?}", asked.elapsed());
+        assert_eq!(status.code(), Some(0), "{}", one.output());
+        let log = one.stderr();
+        if queues {
+            one.relaunch();
+        }
+        stopped.set(true);
+        log
+    };
+    let (fed, log) = tokio::join!(feeding, stopping);
+    collector.until(fed, 4 * PATIENCE).await;
     collector.barrier().await;
     let tally = collector.tally();
-    assert_eq!((tally.distinct(), tally.duplicates()), (MESSAGES, 0));
+    assert_eq!((tally.distinct(), tally.duplicates()), (fed, 0));
     assert!(log.contains("session_wound_down"), "{log}");
     assert!(!log.contains("intake_cut_off"), "{log}");
 }
