@@ -24,7 +24,12 @@ pub(crate) fn installation(
         let url = broker.url();
         format!("  {name}: {{ url: \"{url}\", client_id: {name} }}\n")
     };
-    let binding = |(name, _): &(&str, &Mosquitto)| format!("      {name}: {{ session: {name} }}\n");
+    // What comes before the destination is there is refused from the queue, and soon given up on.
+    let binding = |(name, _): &(&str, &Mosquitto)| {
+        format!(
+            "      {name}: {{ session: {name}, deferred: {{ window: 1s, retry_interval: 1s }} }}\n"
+        )
+    };
     let (sessions, bindings): (String, String) = (
         to.iter().map(session).collect(),
         to.iter().map(binding).collect(),

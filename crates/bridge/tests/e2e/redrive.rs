@@ -46,7 +46,9 @@ impl Night {
             .top(format!(
                 "admin: {{ listen: \"{listen}\", token_file: token }}"
             ))
-            .cloud(format!("max_in_flight: {WINDOW}"));
+            .cloud(format!("max_in_flight: {WINDOW}"))
+            // More than the window takes waits in the queue, and is refused from there.
+            .binding("deferred: { window: 1s, retry_interval: 1s }");
         let installation = Installation::new(&config);
         put_token(&installation);
         let bridge = installation.bridge(BRIDGE).start().await;

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use bridge_testkit::{
-    BridgeProcess, ClientOptions, Installation, Mosquitto, PortLease, Publish, RawClient, wait_for,
+    BridgeProcess, ClientOptions, Installation, Mosquitto, PortLease, Publish, RawClient, http,
+    wait_for,
 };
+use serde_json::Value;
 
 /// What opens the admin listener.
 pub(crate) const TOKEN: &str = "swordfish-0123456789abcdef";
@@ -69,14 +71,33 @@ routes:
             .env("ADMIN_TOKEN", TOKEN)
             .start()
             .await;
-        Self {
+        let stage = Self {
             plant,
             cloud,
             historian,
             bridge,
             admin,
             _installation: installation,
-        }
+        };
+        stage.telemetry_is_live().await;
+        stage
+    }
+
+    /// Waits until no telemetry that comes has to wait in a queue: what is refused there is not
+    /// given up on at once.
+    async fn telemetry_is_live(&self) {
+        let bearer = format!("Bearer {TOKEN}");
+        let headers = [("authorization", bearer.as_str())];
+        let path = "/api/v1/bindings";
+        wait_for("the telemetry is live", PATIENCE, async || {
+            let port = self.admin.port();
+            let answer = http::request_within(PATIENCE, port, "GET", path, &headers, "").await;
+            let answer: Value = serde_json::from_str(&answer.ok()?.body).ok()?;
+            let items = answer["items"].as_array()?.iter();
+            let mut telemetry = items.filter(|item| item["route"] == "telemetry");
+            telemetry.all(|item| item["state"] == "live").then_some(())
+        })
+        .await;
     }
 
     /// Where the page is.

@@ -64,7 +64,9 @@ impl Site {
         let source = Mosquitto::start().await;
         let destination = Mosquitto::builder().acl(DENYING).start().await;
         let admin = PortLease::take();
-        let config = BridgeConfig::between(source.url(), destination.url());
+        // What waits in the queue is refused from there, and soon given up on as well.
+        let config = BridgeConfig::between(source.url(), destination.url())
+            .binding("deferred: { window: 1s, retry_interval: 1s }");
         let installation = Installation::new(&more(config.top(section(admin.port()))));
         std::fs::write(
             installation.config_path().with_file_name("token"),
