@@ -9,23 +9,26 @@ use bridge_core::{BindingKey, Clock, Name};
 use bridge_runtime::{Control, RouteSpec, Status};
 use prometheus::proto::MetricFamily;
 use tokio::net::TcpListener;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info};
+use tokio_util::task::TaskTracker;
+use tracing::{error, info, warn};
 
 use crate::api;
-use crate::api::jobs::{self, Begun};
 use crate::auth::{Auth, TokenOrigin};
 use crate::files::{FileError, Look};
 use crate::guard;
 use crate::listener::{Certificates, Limits, TlsFiles, bind, serve};
 use crate::page;
+use crate::problem::Problem;
 use crate::rates::Rates;
 
 /// How often counters and renewed files are looked at.
 const PACE: Duration = Duration::from_secs(2);
 /// How long a stop waits for the requests under way.
 const GRACE: Duration = Duration::from_secs(10);
+/// How long it waits for what goes on without a request; a bridge that has stopped ends it.
+const LAST_ACTS: Duration = Duration::from_secs(1);
 /// What connections may cost. A long export or a redrive that is waited for is one request.
 const LIMITS: Limits = Limits {
     connections: 128,
@@ -147,7 +150,8 @@ pub(crate) struct App {
     pub(crate) auth: Arc<Auth>,
     pub(crate) clock: Arc<dyn Clock>,
     rates: Mutex<Rates>,
-    jobs: Mutex<Vec<Begun>>,
+    /// What was begun and is not over, whether who asked is still there or not.
+    acts: TaskTracker,
 }
 
 impl App {
@@ -160,9 +164,16 @@ impl App {
         self.rates.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The jobs whose end is not in the audit log yet: few run at a time.
-    pub(crate) fn jobs(&self) -> MutexGuard<'_, Vec<Begun>> {
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Does it in a task of its own, so that it comes to its end, and its end into the audit log,
+    /// also when who asked has hung up.
+    pub(crate) async fn act<T: Send + 'static>(
+        &self,
+        act: impl Future<Output = Result<T, Problem>> + Send + 'static,
+    ) -> Result<T, Problem> {
+        self.acts.spawn(act).await.unwrap_or_else(|failure| {
+            error!(event = "call_failed", error = %failure, "a defect; please report it");
+            Err(Problem::defect())
+        })
     }
 }
 
@@ -208,7 +219,7 @@ impl Admin {
             auth: self.auth,
             clock: self.clock,
             rates: Mutex::new(Rates::default()),
-            jobs: Mutex::default(),
+            acts: TaskTracker::new(),
         });
         let routes: Router = guard::around(api::routes().merge(page::routes()), &app);
         let watching = watch(app.clone(), self.certificates.clone());
@@ -224,7 +235,14 @@ impl Admin {
             () = serving => {}
             () = watching => {}
         }
-        jobs::look(&app);
+        app.acts.close();
+        if timeout(LAST_ACTS, app.acts.wait()).await.is_err() {
+            let acts = app.acts.len();
+            warn!(
+                event = "requests_cut_off",
+                acts, "some calls did not end in time"
+            );
+        }
     }
 }
 
@@ -239,7 +257,6 @@ async fn watch(app: Arc<App>, certificates: Option<Arc<Certificates>>) {
             let now = app.clock.monotonic();
             let metrics = app.observed.metrics();
             app.rates().look(now, &metrics);
-            jobs::look(&app);
             app.auth.look();
             if let Some(certificates) = certificates {
                 look_at(&certificates);

@@ -105,7 +105,8 @@ async fn sound(request: Request, next: Next) -> Response {
             );
             Problem::new(
                 Kind::NoAnswer,
-                "what was begun goes on; look how it stands before you ask for the same again",
+                "what was begun goes on, and its end will be in the audit log; look how it stands \
+                 before you ask for the same again",
             )
             .retry_after(RETRY)
             .into_response()

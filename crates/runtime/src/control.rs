@@ -26,7 +26,7 @@ pub use self::import::{Import, ImportOutcome, Importer};
 use self::inject::Route;
 pub use self::inject::{InjectTarget, Injected};
 use self::job::Jobs;
-pub use self::job::{Job, JobId, JobKind, JobState};
+pub use self::job::{Job, JobId, JobKind, JobObserver, JobState};
 pub use self::letter::{DeadLetter, DeadLetterId, DeadLetterSummary, InvalidDeadLetterId};
 pub use self::list::{Cursor, Page, Total};
 pub use self::redrive::{

@@ -27,7 +27,7 @@ mod worker;
 pub use control::{
     Control, ControlError, Cursor, DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterSummary,
     DeleteOutcome, DeleteResult, Export, Exported, Import, ImportOutcome, Importer, InjectTarget,
-    Injected, InvalidDeadLetterId, Job, JobId, JobKind, JobState, MOST_AT_ONCE, Page,
+    Injected, InvalidDeadLetterId, Job, JobId, JobKind, JobObserver, JobState, MOST_AT_ONCE, Page,
     RedriveOptions, RedriveOutcome, RedriveResult, RedriveVerdict, Selection, Total,
 };
 pub use intake::subscriptions_of;

@@ -153,7 +153,7 @@ fn set(
         (Ok(route), Ok(binding)) => BindingKey::new(route, binding),
         _ => return Err(unknown()),
     };
-    let act = Act::new(who, if paused { "pause" } else { "resume" }, &key);
+    let mut act = Act::new(who, if paused { "pause" } else { "resume" }, &key).begins();
     let done = if paused {
         app.control.pause(&key)
     } else {
@@ -218,17 +218,22 @@ pub(crate) async fn inject(
             Act::new(&who, "inject", format_args!("{route}/{binding}"))
         }
     };
-    act.begins();
+    let mut act = act.begins();
     let wait = wait.filter(|wait| *wait > 0).map(Duration::from_secs);
-    let injected = app.control.inject(&route, message, target, wait).await;
-    let injected = injected.map_err(|error| {
-        act.ended(&error);
-        failed(error)
-    })?;
-    act.ended(format_args!(
-        "message {}, stored: {}",
-        injected.message_id, injected.stored
-    ));
+    let control = app.control.clone();
+    let injected = app.act(async move {
+        let injected = control.inject(&route, message, target, wait).await;
+        let injected = injected.map_err(|error| {
+            act.ended(&error);
+            failed(error)
+        })?;
+        act.ended(format_args!(
+            "message {}, stored: {}",
+            injected.message_id, injected.stored
+        ));
+        Ok(injected)
+    });
+    let injected = injected.await?;
     let verdicts = injected.bindings.iter().map(|(_, verdict)| verdict);
     let well = injected.stored && verdicts.clone().all(|verdict| !is_bad(verdict.as_ref()));
     let answer = Injection {

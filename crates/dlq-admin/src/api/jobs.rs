@@ -1,12 +1,13 @@
 //! Redrives and deletes of any number of dead letters, which go on while nobody waits.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::fmt::Display;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::extract::{Path, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use bridge_runtime::{DeadLetterFilter, Job, JobId, JobKind, JobState};
+use bridge_runtime::{DeadLetterFilter, DeadLetterId, Job, JobId, JobKind, JobObserver, JobState};
 use serde::Serialize;
 use tracing::error;
 use utoipa::ToSchema;
@@ -15,7 +16,7 @@ use super::dead_letters::failed;
 use super::dead_letters::filter::Written;
 use super::state::List;
 use crate::admin::App;
-use crate::audit::Act;
+use crate::audit::{Act, Begun};
 use crate::auth::Who;
 use crate::problem::{Problem, ProblemDetails};
 use crate::request::{Json, Query};
@@ -47,13 +48,9 @@ pub(crate) struct JobView {
     ended: Option<String>,
 }
 
-/// A job that was begun here, until its end is in the audit log.
+/// Writes what a job does into the audit log.
 #[derive(Debug)]
-pub(crate) struct Begun {
-    id: JobId,
-    kind: JobKind,
-    who: Who,
-}
+struct Audited(Mutex<Begun>);
 
 /// The latest jobs, newest first. They are gone when the bridge is started anew.
 #[utoipa::path(
@@ -113,30 +110,40 @@ pub(crate) async fn cancel(
 ) -> Result<Json<JobView>, Problem> {
     query.end()?;
     let id = parse(&id)?;
-    let job = app.control.cancel_job(id).map_err(failed)?;
-    let job = job.ok_or_else(unknown)?;
-    Act::new(&who, "cancel", format_args!("job {id}")).ended(job.state.as_str());
-    Ok(Json(job.into()))
+    let mut act = Act::new(&who, "cancel", format_args!("job {id}")).begins();
+    match app.control.cancel_job(id) {
+        Ok(Some(job)) => {
+            act.ended(job.state.as_str());
+            Ok(Json(job.into()))
+        }
+        Ok(None) => {
+            act.ended("there is no such job");
+            Err(unknown())
+        }
+        Err(error) => {
+            act.ended(&error);
+            Err(failed(error))
+        }
+    }
 }
 
 /// Begins one.
 pub(crate) fn begin(
     app: &App,
-    who: Who,
+    who: &Who,
     kind: JobKind,
-    filter: &DeadLetterFilter,
+    filter: DeadLetterFilter,
 ) -> Result<Response, Problem> {
-    let act = Act::new(&who, kind.as_str(), Written(filter));
-    act.begins();
-    let job = app.control.start_job(kind, filter.clone());
+    let act = Act::new(who, kind.as_str(), Written(&filter)).begins();
+    let audited = Arc::new(Audited(Mutex::new(act)));
+    let job = app
+        .control
+        .start_observed_job(kind, filter, audited.clone());
     let job = job.map_err(|error| {
-        act.ended(&error);
+        audited.tell(&error);
         failed(error)
     })?;
-    let id = job.id;
-    act.ended(format_args!("job {id} has begun"));
-    app.jobs().push(Begun { id, kind, who });
-    let location = HeaderValue::from_str(&format!("/api/v1/jobs/{id}"));
+    let location = HeaderValue::from_str(&format!("/api/v1/jobs/{}", job.id));
     let mut response = (StatusCode::ACCEPTED, Json(JobView::from(job))).into_response();
     if let Ok(location) = location {
         response.headers_mut().insert(header::LOCATION, location);
@@ -144,21 +151,26 @@ pub(crate) fn begin(
     Ok(response)
 }
 
-/// Writes the end of those that have ended into the audit log.
-pub(crate) fn look(app: &App) {
-    app.jobs().retain(|begun| {
-        let act = |outcome: &str| {
-            let job = format_args!("{} by job {}", begun.kind.as_str(), begun.id);
-            Act::new(&begun.who, begun.kind.as_str(), job).ended(outcome);
-        };
-        match app.control.job(begun.id) {
-            Ok(Some(job)) if job.state == JobState::Running => return true,
-            Ok(Some(job)) => act(&summary(&job)),
-            // A bridge that stops has its jobs stop where they are.
-            Ok(None) | Err(_) => act("the bridge stops, and so does the job"),
-        }
-        false
-    });
+impl Audited {
+    fn act(&self) -> MutexGuard<'_, Begun> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, outcome: impl Display) {
+        self.act().ended(outcome);
+    }
+}
+
+impl JobObserver for Audited {
+    fn came(&self, job: JobId, results: &[(DeadLetterId, &'static str)]) {
+        let results = results.iter();
+        let results = results.map(|(id, outcome)| (id, format!("{outcome} by job {job}")));
+        self.act().came(results);
+    }
+
+    fn ended(&self, job: &Job) {
+        self.tell(format_args!("job {} {}", job.id, summary(job)));
+    }
 }
 
 fn summary(job: &Job) -> String {

@@ -146,7 +146,7 @@ pub(crate) struct Fixture {
     behind: Arc<Behind>,
     stop: CancellationToken,
     serving: JoinHandle<()>,
-    runtime: Runtime,
+    runtime: Option<Runtime>,
 }
 
 fn binding(name_of: &str) -> BindingSpec {
@@ -266,13 +266,19 @@ impl Fixture {
             behind,
             stop,
             serving,
-            runtime,
+            runtime: Some(runtime),
         }
     }
 
     /// The bridge says that it is stopping.
     pub(crate) fn is_stopping(&self) {
         self.behind.stopping.store(true, Ordering::SeqCst);
+    }
+
+    /// What is behind the API stops before it says so.
+    pub(crate) async fn stop_what_is_behind(&mut self) {
+        let runtime = self.runtime.take().unwrap();
+        runtime.shutdown(PATIENCE).await.unwrap();
     }
 
     /// From now on a call meets a defect, or does not any more.
@@ -349,7 +355,9 @@ impl Fixture {
     pub(crate) async fn stop(self) {
         self.stop.cancel();
         self.serving.await.unwrap();
-        self.runtime.shutdown(PATIENCE).await.unwrap();
+        if let Some(runtime) = self.runtime {
+            runtime.shutdown(PATIENCE).await.unwrap();
+        }
     }
 }
 

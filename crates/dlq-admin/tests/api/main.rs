@@ -8,6 +8,7 @@
     reason = "helpers of tests: failing loudly is what they are for"
 )]
 
+mod audit;
 mod dead_letters;
 mod delivery;
 mod fixture;

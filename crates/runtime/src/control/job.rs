@@ -100,6 +100,14 @@ impl JobState {
     }
 }
 
+/// Is told what a job does.
+pub trait JobObserver: fmt::Debug + Send + Sync + 'static {
+    /// These entries came to that; the words are those of single results.
+    fn came(&self, job: JobId, results: &[(DeadLetterId, &'static str)]);
+    /// It has ended, as `job` says. It is told once of each job that began.
+    fn ended(&self, job: &Job);
+}
+
 /// A job, and how far it has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
@@ -155,17 +163,28 @@ impl Jobs {
         Ok(())
     }
 
-    fn change(&self, id: JobId, change: impl FnOnce(&mut Job)) {
+    /// Changes one that is running, and so is remembered.
+    fn change(&self, id: JobId, change: impl FnOnce(&mut Job)) -> Option<Job> {
         let mut jobs = self.lock();
-        if let Some((job, _)) = jobs.iter_mut().find(|(job, _)| job.id == id) {
-            change(job);
-        }
+        let (job, _) = jobs.iter_mut().find(|(job, _)| job.id == id)?;
+        change(job);
+        Some(job.clone())
     }
 }
 
 impl Control {
     /// Begins a job with all that `filter` takes, and says how it stands.
     pub fn start_job(&self, kind: JobKind, filter: DeadLetterFilter) -> Result<Job, ControlError> {
+        self.start_observed_job(kind, filter, Arc::new(NoOne))
+    }
+
+    /// Begins a job like [`Control::start_job`]; `observer` is told what it does.
+    pub fn start_observed_job(
+        &self,
+        kind: JobKind,
+        filter: DeadLetterFilter,
+        observer: Arc<dyn JobObserver>,
+    ) -> Result<Job, ControlError> {
         let shared = self.running()?;
         let usage = |key| shared.store.usage(&key).dead_letters.entries;
         let job = Job {
@@ -189,6 +208,7 @@ impl Control {
             id,
             kind,
             cancelled,
+            observer: observer.clone(),
         };
         // Whatever ends it, also a panic, it is running no more.
         shared.tasks.spawn(async move {
@@ -201,10 +221,13 @@ impl Control {
                 .await
                 .unwrap_or_else(|failure| JobState::Failed(broken(failure)));
             let ended = shared.clock.wall();
-            shared.jobs.change(id, |job| {
+            let job = shared.jobs.change(id, |job| {
                 job.state = state;
                 job.ended = Some(ended);
             });
+            if let Some(job) = job {
+                observer.ended(&job);
+            }
         });
         Ok(job)
     }
@@ -236,12 +259,22 @@ impl Control {
     }
 }
 
+/// Who is told nothing.
+#[derive(Debug)]
+struct NoOne;
+
+impl JobObserver for NoOne {
+    fn came(&self, _: JobId, _: &[(DeadLetterId, &'static str)]) {}
+    fn ended(&self, _: &Job) {}
+}
+
 /// The task of one job.
 struct Worker {
     shared: Arc<Shared>,
     id: JobId,
     kind: JobKind,
     cancelled: CancellationToken,
+    observer: Arc<dyn JobObserver>,
 }
 
 impl Worker {
@@ -302,21 +335,21 @@ impl Worker {
             }
             let moves = batch.iter().map(|(id, size)| self.move_one(id, *size));
             let outcomes = join_all(moves.collect::<Vec<_>>()).await;
-            let full = outcomes
-                .clone()
-                .into_iter()
-                .map(|word| word == "queue_full");
-            let mut full = full.collect::<VecDeque<_>>();
+            let results = batch.iter().map(|(id, _)| id.clone()).zip(outcomes);
+            let (full, results): (Vec<_>, Vec<_>) =
+                results.partition(|(_, outcome)| *outcome == "queue_full");
             self.shared.jobs.change(self.id, |job| {
-                for outcome in outcomes {
-                    match outcome {
+                for (_, outcome) in &results {
+                    match *outcome {
                         "moved" | "deleted" => job.done += 1,
-                        "queue_full" => {}
                         other => *job.failed.entry(other).or_insert(0) += 1,
                     }
                 }
             });
-            batch.retain(|_| full.pop_front().unwrap_or(false));
+            if !results.is_empty() {
+                self.observer.came(self.id, &results);
+            }
+            batch.retain(|(id, _)| full.iter().any(|(other, _)| other == id));
             if !batch.is_empty() {
                 self.rest(FULL_PACE).await;
             }

@@ -19,7 +19,7 @@ use super::filter::{FilterInput, Written};
 use crate::admin::App;
 use crate::api::delivery::{is_bad, why};
 use crate::api::jobs;
-use crate::audit::{Act, Ids};
+use crate::audit::Act;
 use crate::auth::Who;
 use crate::problem::{Kind, Problem, ProblemDetails};
 use crate::request::{self, Json, Query, count, shortened};
@@ -161,7 +161,7 @@ pub(crate) async fn redrive(
             return Err(Problem::new(Kind::Invalid, detail).field(field));
         }
         let filter = chosen.filter_of_job(app.clock.wall())?;
-        return jobs::begin(&app, who, JobKind::Redrive, &filter);
+        return jobs::begin(&app, &who, JobKind::Redrive, filter);
     }
     let selection = chosen.checked(app.clock.wall())?;
     let what = if dry_run {
@@ -169,21 +169,32 @@ pub(crate) async fn redrive(
     } else {
         "redrive"
     };
-    let act = act(&who, what, &selection);
-    act.begins();
+    let mut act = act(&who, what, &selection).begins();
     let options = RedriveOptions {
         dry_run,
         wait: wait.filter(|wait| *wait > 0).map(Duration::from_secs),
     };
-    let results = app.control.redrive(selection, options).await;
-    let results = results.map_err(|error| {
-        act.ended(&error);
-        failed(error)
-    })?;
-    let moved = results.iter().filter(|result| result.outcome.is_success());
-    let moved = moved.count();
+    let control = app.control.clone();
+    let redriven = app.act(async move {
+        let results = control.redrive(selection, options).await;
+        let results = results.map_err(|error| {
+            act.ended(&error);
+            failed(error)
+        })?;
+        let moved = results.iter().filter(|result| result.outcome.is_success());
+        let moved = moved.count();
+        if !dry_run {
+            act.came(
+                results
+                    .iter()
+                    .map(|result| (&result.id, in_words(&result.outcome))),
+            );
+        }
+        act.ended(format_args!("{moved} of {} moved", results.len()));
+        Ok((results, moved))
+    });
+    let (results, moved) = redriven.await?;
     let well = results.iter().all(went_well);
-    act.ended(format_args!("{moved} of {} moved", results.len()));
     let answer = Redriven {
         requested: results.len(),
         moved,
@@ -216,19 +227,25 @@ pub(crate) async fn delete(
     let chosen: Chosen = request::json(request).await?;
     if chosen.job {
         let filter = chosen.filter_of_job(app.clock.wall())?;
-        return jobs::begin(&app, who, JobKind::Delete, &filter);
+        return jobs::begin(&app, &who, JobKind::Delete, filter);
     }
     let selection = chosen.checked(app.clock.wall())?;
-    let act = act(&who, "delete", &selection);
-    act.begins();
-    let results = app.control.delete(selection).await;
-    let results = results.map_err(|error| {
-        act.ended(&error);
-        failed(error)
-    })?;
-    let deleted = results.iter().filter(|result| result.outcome.is_success());
-    let deleted = deleted.count();
-    act.ended(format_args!("{deleted} of {} deleted", results.len()));
+    let mut act = act(&who, "delete", &selection).begins();
+    let control = app.control.clone();
+    let deleted = app.act(async move {
+        let results = control.delete(selection).await;
+        let results = results.map_err(|error| {
+            act.ended(&error);
+            failed(error)
+        })?;
+        let deleted = results.iter().filter(|result| result.outcome.is_success());
+        let deleted = deleted.count();
+        let outcome = |result: &DeleteResult| result.outcome.as_str().to_owned();
+        act.came(results.iter().map(|result| (&result.id, outcome(result))));
+        act.ended(format_args!("{deleted} of {} deleted", results.len()));
+        Ok((results, deleted))
+    });
+    let (results, deleted) = deleted.await?;
     let well = deleted == results.len();
     let answer = Deletion {
         requested: results.len(),
@@ -298,14 +315,26 @@ impl Chosen {
     }
 }
 
-fn act<'a>(who: &'a Who, what: &'static str, selection: &Selection) -> Act<'a> {
+fn act(who: &Who, what: &'static str, selection: &Selection) -> Act {
     match selection {
-        Selection::Ids(ids) => Act::new(who, what, Ids(ids)),
+        Selection::Ids(ids) => Act::of(who, what, ids),
         Selection::Matching { filter, limit } => Act::new(
             who,
             what,
             format_args!("at most {limit} of {}", Written(filter)),
         ),
+    }
+}
+
+/// What came of a redrive, in the audit log.
+fn in_words(outcome: &RedriveOutcome) -> String {
+    let word = outcome.as_str();
+    match outcome {
+        RedriveOutcome::Moved {
+            verdict: Some(verdict),
+            ..
+        } => format!("{word}, {}", verdict.as_str()),
+        _ => word.to_owned(),
     }
 }
 

@@ -1,12 +1,13 @@
 //! Dead letters on their way out, one line of JSON each.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use bridge_runtime::{ControlError, DeadLetterFilter, Export, Exported};
+use bridge_runtime::{ControlError, Export, Exported};
 use bytes::Bytes;
 use futures_util::stream;
 use serde::Serialize;
@@ -15,7 +16,7 @@ use tracing::error;
 use super::filter::{FilterInput, Written};
 use super::{DeadLetterWhole, failed};
 use crate::admin::App;
-use crate::audit::Act;
+use crate::audit::{Act, Begun};
 use crate::auth::Who;
 use crate::problem::{Problem, ProblemDetails};
 use crate::request::Query;
@@ -24,12 +25,12 @@ use crate::request::Query;
 /// hung up.
 struct Left {
     app: Arc<App>,
-    who: Who,
-    filter: DeadLetterFilter,
-    export: Export,
+    /// Until its end is in the audit log.
+    act: Option<Begun>,
+    /// Once it has begun.
+    export: Option<Export>,
     written: u64,
     unreadable: u64,
-    told: bool,
 }
 
 /// A line in the place of an entry that cannot be read.
@@ -60,17 +61,21 @@ pub(crate) async fn export(
     let input = FilterInput::take(&mut query)?;
     query.end()?;
     let filter = input.checked(app.clock.wall())?;
-    Act::new(&who, "export", Written(&filter)).begins();
-    let export = app.control.export(filter.clone()).await.map_err(failed)?;
-    let left = Left {
-        app,
-        who,
-        filter,
-        export,
+    let act = Act::new(&who, "export", Written(&filter)).begins();
+    let mut left = Left {
+        act: Some(act),
+        export: None,
         written: 0,
         unreadable: 0,
-        told: false,
+        app,
     };
+    match left.app.control.export(filter).await {
+        Ok(export) => left.export = Some(export),
+        Err(error) => {
+            left.end(&error);
+            return Err(failed(error));
+        }
+    }
     let lines = stream::unfold(Some(left), |left| async {
         let mut left = left?;
         match left.line().await {
@@ -93,7 +98,10 @@ pub(crate) async fn export(
 impl Left {
     /// The next line; `None` at the end.
     async fn line(&mut self) -> Result<Option<Bytes>, ControlError> {
-        Ok(match self.export.next().await? {
+        let Some(export) = &mut self.export else {
+            return Ok(None);
+        };
+        Ok(match export.next().await? {
             None => None,
             Some(Exported::DeadLetter(letter)) => {
                 self.written += 1;
@@ -113,18 +121,21 @@ impl Left {
 
     fn tell(&mut self, how: &str) {
         let (written, unreadable) = (self.written, self.unreadable);
-        Act::new(&self.who, "export", Written(&self.filter)).ended(format_args!(
+        self.end(format_args!(
             "{written} were written {how}, {unreadable} cannot be read"
         ));
-        self.told = true;
+    }
+
+    fn end(&mut self, outcome: impl Display) {
+        if let Some(mut act) = self.act.take() {
+            act.ended(outcome);
+        }
     }
 }
 
 impl Drop for Left {
     fn drop(&mut self) {
-        if !self.told {
-            self.tell("until the client hung up");
-        }
+        self.tell("until the client hung up");
     }
 }
 

@@ -119,16 +119,26 @@ pub(crate) async fn import(
         let import = line.checked(app.clock.wall());
         all.push((number, import.map_err(|problem| problem.at(number, 1))?));
     }
-    let act = Act::new(&who, "import", format_args!("{} entries", all.len()));
-    act.begins();
     let (lines, imports): (Vec<usize>, Vec<Import>) = all.into_iter().unzip();
-    let outcomes = importer.import(imports).await.map_err(|error| {
-        act.ended(&error);
-        failed(error)
-    })?;
-    let results: Vec<_> = lines.into_iter().zip(&outcomes).map(result).collect();
-    let kept = results.iter().filter(|result| result.id.is_some()).count();
-    act.ended(format_args!("{kept} of {} kept", results.len()));
+    let messages: Vec<MessageId> = imports.iter().map(|import| import.stored.id).collect();
+    let mut act = Act::of(&who, "import", &messages).begins();
+    let done = app.act(async move {
+        let outcomes = importer.import(imports).await.map_err(|error| {
+            act.ended(&error);
+            failed(error)
+        })?;
+        let results: Vec<_> = lines.into_iter().zip(&outcomes).map(result).collect();
+        let kept = results.iter().filter(|result| result.id.is_some()).count();
+        let came = messages.iter().zip(&results);
+        act.came(came.map(|(message, result)| {
+            let id = result.id.as_deref();
+            let id = id.map_or_else(|| message.to_string(), ToOwned::to_owned);
+            (id, result.outcome.to_owned())
+        }));
+        act.ended(format_args!("{kept} of {} kept", results.len()));
+        Ok((results, kept))
+    });
+    let (results, kept) = done.await?;
     let well = kept == results.len();
     let answer = Imported {
         requested: results.len(),
