@@ -25,7 +25,7 @@ async fn i21_a_job_that_is_killed_in_the_middle_loses_none_and_the_next_one_goes
         let job = begin(&night).await;
         wait_for("it is at work", PATIENCE, async || {
             let job = admin.get(&job).await;
-            (job["done"].as_u64().unwrap() >= count as u64 / 4).then_some(())
+            (job["done"].as_u64().unwrap() > 0).then_some(())
         })
         .await;
         let now = night.kill().await;
