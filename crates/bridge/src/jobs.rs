@@ -78,8 +78,19 @@ pub(crate) struct Job {
     done: u64,
     #[serde(default)]
     failed: BTreeMap<String, u64>,
+    #[serde(default)]
+    held_up: Vec<HeldUp>,
     started: String,
     ended: Option<String>,
+}
+
+/// A binding at which a job gets no further for now.
+#[derive(Debug, Clone, Deserialize)]
+struct HeldUp {
+    route: String,
+    binding: String,
+    by: String,
+    since: String,
 }
 
 impl Job {
@@ -123,6 +134,19 @@ impl Job {
         text
     }
 
+    /// `held up at telemetry/cloud by queue_full`, and by what else.
+    fn hold(&self) -> Option<String> {
+        let held = self.held_up.iter().map(|held| {
+            let HeldUp {
+                route, binding, by, ..
+            } = held;
+            let at = show::text(&format!("{route}/{binding}"));
+            format!("{at} by {}", show::text(by))
+        });
+        let held = held.collect::<Vec<_>>().join(", ");
+        (!held.is_empty()).then(|| format!("held up at {held}"))
+    }
+
     fn row(&self) -> Vec<String> {
         vec![
             show::text(&self.id),
@@ -138,6 +162,16 @@ impl Job {
     fn whole(&self) -> String {
         let line = |name: &str, value: &str| format!("{:<18} {value}\n", format!("{name}:"));
         let ended = self.ended.as_deref().unwrap_or("-");
+        let held = self.held_up.iter().map(|held| {
+            let HeldUp {
+                route,
+                binding,
+                by,
+                since,
+            } = held;
+            let text = format!("{route}/{binding} by {by} since {since}");
+            line("held up at", &show::text(&text))
+        });
         [
             line("id", &show::text(&self.id)),
             line(
@@ -146,6 +180,7 @@ impl Job {
             ),
             line("started", &show::text(&self.started)),
             line("ended", &show::text(ended)),
+            held.collect(),
             self.summary(),
         ]
         .concat()
@@ -325,11 +360,39 @@ mod tests {
             "started": "2026-11-30T08:00:00.000Z",
         });
         let job = Job::deserialize(&job).unwrap();
+        assert_eq!(job.hold(), None);
         assert_eq!(
             job.summary(),
             "redrive of dead letters with binding=out: done; 2 of 5 moved, 3 not: \
              binding_not_found 2, store_failed 1\n"
         );
         assert_eq!(job.code(), ExitCode::from(EXIT_SOME_NOT));
+    }
+    #[test]
+    fn what_holds_up_a_job_is_told_with_its_binding() {
+        let job = json!({
+            "id": "019ad4a2-5614-7707-8707-070707070707",
+            "kind": "redrive",
+            "about": "all dead letters",
+            "state": "running",
+            "among": 9,
+            "looked_at": 9,
+            "matched": 9,
+            "done": 2,
+            "failed": {},
+            "held_up": [
+                { "route": "r", "binding": "a", "by": "queue_full", "since": "2026-11-30T08:00:00.000Z" },
+                { "route": "r", "binding": "b", "by": "store_failed", "since": "2026-11-30T08:00:01.000Z" },
+            ],
+            "started": "2026-11-30T08:00:00.000Z",
+        });
+        let job = Job::deserialize(&job).unwrap();
+        assert_eq!(
+            job.hold().as_deref(),
+            Some("held up at r/a by queue_full, r/b by store_failed")
+        );
+        let whole = job.whole();
+        let line = "held up at:        r/b by store_failed since 2026-11-30T08:00:01.000Z\n";
+        assert!(whole.contains(line), "{whole}");
     }
 }

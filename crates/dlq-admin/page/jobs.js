@@ -65,7 +65,8 @@ function display(row, job) {
   const [bar, text] = progress.children;
   bar.max = Math.max(1, job.among);
   bar.value = job.state === 'done' ? bar.max : job.looked_at;
-  say(text, `looked at ${number(job.looked_at)} of ${number(job.among)}, ${number(job.matched)} match`);
+  const held = job.held_up.map(({ route, binding, by }) => ` · held up at ${route}/${binding}: ${words(by)}`);
+  say(text, `looked at ${number(job.looked_at)} of ${number(job.among)}, ${number(job.matched)} match${held.join('')}`);
   say(done, number(job.done));
   const left = Object.entries(job.failed);
   say(failed, left.length === 0 ? '–' : left.map(([word, count]) => `${number(count)} ${words(word)}`).join(', '));

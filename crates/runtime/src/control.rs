@@ -26,7 +26,7 @@ pub use self::import::{Import, ImportOutcome, Importer};
 use self::inject::Route;
 pub use self::inject::{InjectTarget, Injected};
 use self::job::Jobs;
-pub use self::job::{Job, JobId, JobKind, JobObserver, JobState};
+pub use self::job::{HeldUp, HeldUpBy, Job, JobId, JobKind, JobObserver, JobState};
 pub use self::letter::{DeadLetter, DeadLetterId, DeadLetterSummary, InvalidDeadLetterId};
 pub use self::list::{Cursor, Page, Total};
 pub use self::redrive::{
@@ -185,7 +185,7 @@ impl Shared {
         let there = self.lanes.contains_key(&id.binding)
             || matches!(outcome, RedriveOutcome::BindingNotFound);
         if there {
-            self.metrics.redriven(&id.binding, outcome.as_str());
+            self.metrics.redriven(&id.binding, outcome.as_str(), 1);
         }
     }
 }

@@ -257,12 +257,16 @@ impl Lane {
     }
 
     fn has_room(&self, state: &State, size: u64) -> bool {
+        self.spec.queue.have_room(&self.waiting(state), size)
+    }
+
+    /// What is in the queue, or on its way there by a redrive.
+    fn waiting(&self, state: &State) -> Quantity {
         let waiting = self.store.usage(&self.key).queue;
-        let waiting = Quantity {
+        Quantity {
             entries: waiting.entries + state.reserved.entries,
             bytes: waiting.bytes + state.reserved.bytes,
-        };
-        self.spec.queue.have_room(&waiting, size)
+        }
     }
 
     fn queue_or_hold(self: &Arc<Self>, state: &mut State, job: Job) {

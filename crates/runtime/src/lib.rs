@@ -26,9 +26,10 @@ mod worker;
 
 pub use control::{
     Control, ControlError, Cursor, DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterSummary,
-    DeleteOutcome, DeleteResult, Export, Exported, Import, ImportOutcome, Importer, InjectTarget,
-    Injected, InvalidDeadLetterId, Job, JobId, JobKind, JobObserver, JobState, MOST_AT_ONCE, Page,
-    RedriveOptions, RedriveOutcome, RedriveResult, RedriveVerdict, Selection, Total,
+    DeleteOutcome, DeleteResult, Export, Exported, HeldUp, HeldUpBy, Import, ImportOutcome,
+    Importer, InjectTarget, Injected, InvalidDeadLetterId, Job, JobId, JobKind, JobObserver,
+    JobState, MOST_AT_ONCE, Page, RedriveOptions, RedriveOutcome, RedriveResult, RedriveVerdict,
+    Selection, Total,
 };
 pub use intake::subscriptions_of;
 pub use runtime::{BindingStatus, Failure, Overview, Parts, Runtime, StartError, Status, Stopped};

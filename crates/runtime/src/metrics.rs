@@ -293,10 +293,10 @@ impl Metrics {
             .set(signed(bytes));
     }
 
-    /// Counts what came of the redrive of a dead letter.
-    pub(crate) fn redriven(&self, key: &BindingKey, outcome: &str) {
+    /// Counts what came of the redrive of so many dead letters.
+    pub(crate) fn redriven(&self, key: &BindingKey, outcome: &str, count: u64) {
         let labels = [key.route.as_str(), key.binding.as_str(), outcome];
-        self.redrive.with_label_values(&labels).inc();
+        self.redrive.with_label_values(&labels).inc_by(count);
     }
 
     /// Counts a dead letter that was deleted.

@@ -103,6 +103,12 @@ impl QueueBounds {
     pub const fn have_room(&self, waiting: &Quantity, size: u64) -> bool {
         have_room(self.max_entries, self.max_bytes, waiting, size)
     }
+
+    /// The same with half of the bounds left to others. One that fits alone may wait in an empty
+    /// queue.
+    pub(crate) const fn leave_room(&self, waiting: &Quantity, size: u64) -> bool {
+        have_room(self.max_entries / 2, self.max_bytes / 2, waiting, size)
+    }
 }
 
 const fn have_room(max_entries: u64, max_bytes: u64, kept: &Quantity, size: u64) -> bool {

@@ -35,6 +35,9 @@ pub struct FailingStore<S> {
     puts: AtomicU64,
     behind: Mutex<BTreeSet<BindingKey>>,
     answering: watch::Sender<bool>,
+    answering_moves: watch::Sender<bool>,
+    failing_moves: Mutex<Option<StoreError>>,
+    failing_reads: Mutex<Option<StoreError>>,
 }
 
 impl<S: Store> FailingStore<S> {
@@ -52,6 +55,9 @@ impl<S: Store> FailingStore<S> {
             puts: AtomicU64::new(0),
             behind: Mutex::default(),
             answering: watch::Sender::new(true),
+            answering_moves: watch::Sender::new(true),
+            failing_moves: Mutex::default(),
+            failing_reads: Mutex::default(),
         }
     }
 
@@ -63,6 +69,25 @@ impl<S: Store> FailingStore<S> {
     /// Has puts be answered from now on, or be made while their answers wait for that.
     pub fn answer(&self, answering: bool) {
         self.answering.send_replace(answering);
+    }
+
+    /// The same of moves.
+    pub fn answer_moves(&self, answering: bool) {
+        self.answering_moves.send_replace(answering);
+    }
+
+    /// Has moves fail with that error from now on, or work again.
+    pub fn fail_moves(&self, failure: Option<StoreError>) {
+        *self.failing_moves.lock().unwrap() = failure;
+    }
+
+    /// Has reads fail with that error from now on, or work again.
+    pub fn fail_reads(&self, failure: Option<StoreError>) {
+        *self.failing_reads.lock().unwrap() = failure;
+    }
+
+    fn read_failure(&self) -> Option<StoreError> {
+        self.failing_reads.lock().unwrap().clone()
     }
 
     /// How often it has failed; a put that only may not overtake one is not counted.
@@ -82,6 +107,17 @@ impl<S: Store> FailingStore<S> {
             .fetch_add(u64::from(failure.is_some()), Ordering::SeqCst);
         failure
     }
+}
+
+/// Ends like `made`, once `answering` says so.
+fn answered<T: Send + 'static>(made: Pending<T>, answering: &watch::Sender<bool>) -> Pending<T> {
+    let mut answering = answering.subscribe();
+    Box::pin(async move {
+        let made = made.await;
+        // Without its sender there is no test any more that could hold it.
+        let _ = answering.wait_for(|answering| *answering).await;
+        made
+    })
 }
 
 fn failed<T: Send + 'static>(failure: StoreError) -> Pending<T> {
@@ -115,14 +151,7 @@ impl<S: Store> Store for FailingStore<S> {
             return failed(failure);
         }
         self.puts.fetch_add(1, Ordering::SeqCst);
-        let made = self.store.put(message, to);
-        let mut answering = self.answering.subscribe();
-        Box::pin(async move {
-            let made = made.await;
-            // Without its sender there is no test any more that could hold it.
-            let _ = answering.wait_for(|answering| *answering).await;
-            made
-        })
+        answered(self.store.put(message, to), &self.answering)
     }
 
     fn resume(&self, binding: &BindingKey) {
@@ -135,9 +164,10 @@ impl<S: Store> Store for FailingStore<S> {
     }
 
     fn apply(&self, change: Move) -> Pending<Moved> {
-        match self.failure(Write::Move(&change)) {
+        let failure = self.failing_moves.lock().unwrap().clone();
+        match failure.or_else(|| self.failure(Write::Move(&change))) {
             Some(failure) => failed(failure),
-            None => self.store.apply(change),
+            None => answered(self.store.apply(change), &self.answering_moves),
         }
     }
 
@@ -148,7 +178,10 @@ impl<S: Store> Store for FailingStore<S> {
         after: Option<Seq>,
         limit: ReadLimit,
     ) -> Pending<Vec<Seated>> {
-        self.store.read(binding, view, after, limit)
+        match self.read_failure() {
+            Some(failure) => failed(failure),
+            None => self.store.read(binding, view, after, limit),
+        }
     }
 
     fn read_back(
@@ -158,7 +191,10 @@ impl<S: Store> Store for FailingStore<S> {
         before: Option<Seq>,
         limit: ReadLimit,
     ) -> Pending<Vec<Seated>> {
-        self.store.read_back(binding, view, before, limit)
+        match self.read_failure() {
+            Some(failure) => failed(failure),
+            None => self.store.read_back(binding, view, before, limit),
+        }
     }
 
     fn usage(&self, binding: &BindingKey) -> Usage {

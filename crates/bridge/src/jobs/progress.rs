@@ -15,6 +15,8 @@ pub(super) struct Progress {
     terminal: bool,
     /// The tenth that was told last.
     told: Option<u64>,
+    /// What was told last of what holds it up.
+    hold: Option<String>,
     /// How wide the line is that is written over.
     width: usize,
 }
@@ -24,6 +26,7 @@ impl Progress {
         Self {
             terminal: io::stderr().is_terminal(),
             told: None,
+            hold: None,
             width: 0,
         }
     }
@@ -53,6 +56,10 @@ impl Progress {
         if job.failures() > 0 {
             let _ = write!(text, ", {} not", job.failures());
         }
+        let hold = job.hold();
+        if let Some(hold) = &hold {
+            let _ = write!(text, ", {hold}");
+        }
         if self.terminal {
             let full = percent * WIDTH / 100;
             let bar = |count, sign: &str| sign.repeat(usize::try_from(count).unwrap_or(0));
@@ -63,11 +70,11 @@ impl Progress {
             return Some(padded);
         }
         let tenth = Some(percent / 10);
-        (tenth > self.told).then(|| {
-            self.told = tenth;
-            text.push('\n');
-            text
-        })
+        let news = tenth > self.told || (hold.is_some() && hold != self.hold);
+        self.told = self.told.max(tenth);
+        self.hold = hold;
+        text.push('\n');
+        news.then_some(text)
     }
 }
 
@@ -81,6 +88,7 @@ fn percent(part: u64, whole: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::jobs::HeldUp;
 
     fn job(looked_at: u64) -> Job {
         Job {
@@ -93,6 +101,7 @@ mod tests {
             matched: looked_at,
             done: looked_at,
             failed: std::collections::BTreeMap::new(),
+            held_up: Vec::new(),
             started: String::new(),
             ended: None,
         }
@@ -103,6 +112,7 @@ mod tests {
         let mut progress = Progress {
             terminal: false,
             told: None,
+            hold: None,
             width: 0,
         };
         let told: Vec<_> = (0..=1_000)
@@ -113,10 +123,37 @@ mod tests {
     }
 
     #[test]
+    fn without_a_terminal_what_holds_it_up_is_told_once() {
+        let mut progress = Progress {
+            terminal: false,
+            told: None,
+            hold: None,
+            width: 0,
+        };
+        progress.next(&job(500));
+        let mut held = job(500);
+        held.held_up.push(HeldUp {
+            route: "r".to_owned(),
+            binding: "b".to_owned(),
+            by: "queue_full".to_owned(),
+            since: String::new(),
+        });
+        let told = progress.next(&held).unwrap();
+        assert!(
+            told.ends_with("500 done, held up at r/b by queue_full\n"),
+            "{told:?}"
+        );
+        assert_eq!(progress.next(&held), None);
+        assert_eq!(progress.next(&job(500)), None);
+        assert!(progress.next(&held).is_some(), "it is held up once more");
+    }
+
+    #[test]
     fn on_a_terminal_a_line_is_written_over() {
         let mut progress = Progress {
             terminal: true,
             told: None,
+            hold: None,
             width: 0,
         };
         assert_eq!(

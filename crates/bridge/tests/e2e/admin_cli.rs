@@ -274,8 +274,8 @@ async fn who_stops_watching_a_job_does_not_stop_it() {
     const MANY: usize = 1_010;
     let section = |port| format!("admin: {{ listen: \"127.0.0.1:{port}\", token_file: token }}");
     let site = Site::start_with(section, |config| {
-        // A job waits where a queue is full.
-        config.binding("queue: { max_entries: 5 }")
+        // A job fills half of a queue and waits.
+        config.binding("queue: { max_entries: 10 }")
     })
     .await;
     let topics: Vec<String> = (0..MANY).map(|n| format!("bad/{n}")).collect();
@@ -320,6 +320,8 @@ async fn who_stops_watching_a_job_does_not_stop_it() {
     let shown = site.ask(&format!("jobs show {id}")).await;
     assert_eq!(shown.code, 0, "{}", shown.all());
     assert!(shown.out.contains("running; 5 of"), "{}", shown.out);
+    let held = "all/out by queue_full since";
+    assert!(shown.out.contains(held), "{}", shown.out);
     let cancelled = site.ask(&format!("jobs cancel {id}")).await;
     assert_eq!(cancelled.code, 0, "{}", cancelled.all());
     assert!(

@@ -41,11 +41,25 @@ pub(crate) struct JobView {
     done: u64,
     /// The others, by the outcome of each.
     failed: BTreeMap<String, u64>,
+    /// The bindings at which it gets no further for now. It goes on at the others.
+    held_up: Vec<HeldUpView>,
     #[schema(format = DateTime)]
     started: String,
     #[schema(format = DateTime)]
     #[serde(skip_serializing_if = "Option::is_none")]
     ended: Option<String>,
+}
+
+/// A binding at which a job gets no further for now.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct HeldUpView {
+    route: String,
+    binding: String,
+    /// `queue_full` or `store_failed`.
+    by: &'static str,
+    /// Since when nothing has moved there; after ten minutes the rest is counted as failed.
+    #[schema(format = DateTime)]
+    since: String,
 }
 
 /// Writes what a job does into the audit log.
@@ -195,6 +209,12 @@ fn unknown() -> Problem {
 impl From<Job> for JobView {
     fn from(job: Job) -> Self {
         let failed = job.failed.into_iter();
+        let held_up = job.held_up.into_iter().map(|(key, held)| HeldUpView {
+            route: key.route.to_string(),
+            binding: key.binding.to_string(),
+            by: held.by.as_str(),
+            since: held.since.to_string(),
+        });
         Self {
             id: job.id.to_string(),
             kind: job.kind.as_str(),
@@ -207,6 +227,7 @@ impl From<Job> for JobView {
             failed: failed
                 .map(|(outcome, count)| (outcome.to_owned(), count))
                 .collect(),
+            held_up: held_up.collect(),
             started: job.started.to_string(),
             ended: job.ended.map(|ended| ended.to_string()),
         }

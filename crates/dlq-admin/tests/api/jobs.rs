@@ -40,6 +40,7 @@ async fn a_job_moves_all_that_its_filter_takes_and_tells_how_far_it_is() {
         (&300.into(), &100.into(), &100.into())
     );
     assert!(job["ended"].is_string());
+    assert_eq!(job["held_up"], serde_json::json!([]));
     assert_eq!(listed(&fixture, "?limit=1000").await.len(), 200);
     let id = job["id"].as_str().unwrap();
     wait_for("its end is in the audit log", PATIENCE, async || {

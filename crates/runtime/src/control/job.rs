@@ -1,39 +1,34 @@
 //! Redrives and deletes of any number of dead letters, at the pace that live traffic leaves.
 //!
-//! A job goes through what its filter takes, the oldest first, up to what was there when it began:
-//! what is refused again is not redriven again. It holds a few entries at a time, moves a few at a
-//! time, and leaves the store as much time as it has taken. A redrive keeps the queue of a binding
-//! that is being served short, for what arrives waits behind it; it waits where a queue is full.
-//! After a restart of the bridge its jobs are gone: what was moved is moved.
+//! A job goes through what its filter takes up to what was there when it began: what is refused
+//! again is not redriven again. Its bindings take turns, at each the oldest goes first, and none
+//! holds up another. It holds a few numbers of each binding in memory, moves a few entries at a
+//! time, and leaves the store as much time as it has taken.
+//!
+//! A redrive keeps the queue of a binding that is being served short, for what arrives waits behind
+//! it; it fills no queue beyond half of its bounds, for what arrives needs room. Where a queue has
+//! no room for it, or the store fails for a reason that may pass, the binding is *held up*: the job
+//! says so, tries again, and goes on elsewhere. What has not moved for ten minutes is given up on:
+//! the rest of that binding's entries stays, and is counted by that reason.
+//!
+//! A job that is cancelled, or whose bridge stops, begins nothing more; what it has asked the store
+//! for is waited for, but not for long: no one knows then whether that has moved. After a restart of the bridge its jobs are gone: what was
+//! moved is moved.
+
+mod turns;
+mod worker;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use bridge_core::{InvalidMessageId, MessageId, StoreError, Timestamp};
-use futures_util::future::join_all;
-use tokio::time::{Instant, sleep};
+use bridge_core::{BindingKey, InvalidMessageId, MessageId, Timestamp};
 use tokio_util::sync::CancellationToken;
 
-use super::redrive::{begin_redrive, delete_one};
-use super::scan::{Scan, Way};
-use super::{
-    Control, ControlError, DeadLetter, DeadLetterFilter, DeadLetterId, RedriveOutcome, Shared,
-};
+use self::worker::Worker;
+use super::{Control, ControlError, DeadLetterFilter, DeadLetterId};
 
-/// How many entries a job moves at a time.
-const BATCH: usize = 32;
-/// How many entries are looked at before something else has a turn.
-const LOOKED_AT: usize = 512;
-/// The longest queue, of a binding that is served, behind which more is redriven.
-const SHORT: u64 = 64;
-/// Between two looks at a queue that is to become shorter, and at a full one.
-const PACE: Duration = Duration::from_millis(2);
-const FULL_PACE: Duration = Duration::from_millis(100);
-/// The longest rest after a batch.
-const LONGEST_REST: Duration = Duration::from_millis(100);
 /// How many jobs may run at a time, and how many are remembered.
 const RUNNING: usize = 4;
 const REMEMBERED: usize = 100;
@@ -84,7 +79,7 @@ pub enum JobState {
     Done,
     /// It was cancelled, by an operator or because the bridge stops.
     Cancelled,
-    /// The store could not be read, or the task has panicked.
+    /// The store could not be read to the end, or the task has panicked.
     Failed(ControlError),
 }
 
@@ -108,6 +103,34 @@ pub trait JobObserver: fmt::Debug + Send + Sync + 'static {
     fn ended(&self, job: &Job);
 }
 
+/// Why a job gets no further at a binding for now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HeldUpBy {
+    /// The queue has no more room that could be left to what arrives.
+    QueueFull,
+    /// The store fails for a reason that may pass, as on a full disk.
+    StoreFailed,
+}
+
+impl HeldUpBy {
+    /// The word for it in the API: that of the results of single entries.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::QueueFull => "queue_full",
+            Self::StoreFailed => "store_failed",
+        }
+    }
+}
+
+/// A binding at which a job gets no further for now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeldUp {
+    /// Why.
+    pub by: HeldUpBy,
+    /// Since when nothing has moved there.
+    pub since: Timestamp,
+}
+
 /// A job, and how far it has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
@@ -127,8 +150,11 @@ pub struct Job {
     pub matched: u64,
     /// How many of these it has moved or deleted.
     pub done: u64,
-    /// The others, by what came of them: the words are those of single results.
+    /// The others, by what came of them: the words are those of single results, and `unanswered` of
+    /// what a job that was cancelled did not wait for any longer.
     pub failed: BTreeMap<&'static str, u64>,
+    /// Where it gets no further for now, while it is running.
+    pub held_up: BTreeMap<BindingKey, HeldUp>,
     /// When it began.
     pub started: Timestamp,
     /// When it ended.
@@ -197,24 +223,18 @@ impl Control {
             matched: 0,
             done: 0,
             failed: BTreeMap::new(),
+            held_up: BTreeMap::new(),
             started: shared.clock.wall(),
             ended: None,
         };
         let cancelled = shared.stopping.child_token();
         shared.jobs.begin(&job, &cancelled)?;
-        let (id, filter) = (job.id, job.filter.clone());
-        let worker = Worker {
-            shared: shared.clone(),
-            id,
-            kind,
-            cancelled,
-            observer: observer.clone(),
-        };
+        let id = job.id;
+        let worker = Worker::new(shared.clone(), &job, cancelled, observer.clone());
+        let tasks = shared.tasks.clone();
         // Whatever ends it, also a panic, it is running no more.
-        shared.tasks.spawn(async move {
-            let worker = worker;
-            let shared = worker.shared.clone();
-            let run = tokio::spawn(async move { worker.run(filter).await });
+        tasks.spawn(async move {
+            let run = tokio::spawn(worker.run());
             let broken =
                 |failure: tokio::task::JoinError| ControlError::Failed(failure.to_string());
             let state = run
@@ -224,6 +244,7 @@ impl Control {
             let job = shared.jobs.change(id, |job| {
                 job.state = state;
                 job.ended = Some(ended);
+                job.held_up.clear();
             });
             if let Some(job) = job {
                 observer.ended(&job);
@@ -266,128 +287,4 @@ struct NoOne;
 impl JobObserver for NoOne {
     fn came(&self, _: JobId, _: &[(DeadLetterId, &'static str)]) {}
     fn ended(&self, _: &Job) {}
-}
-
-/// The task of one job.
-struct Worker {
-    shared: Arc<Shared>,
-    id: JobId,
-    kind: JobKind,
-    cancelled: CancellationToken,
-    observer: Arc<dyn JobObserver>,
-}
-
-impl Worker {
-    async fn run(self, filter: DeadLetterFilter) -> JobState {
-        match self.work(&filter).await {
-            Ok(state) => state,
-            Err(StoreError::Closed) => JobState::Cancelled,
-            Err(failure) => JobState::Failed(failure.into()),
-        }
-    }
-
-    async fn work(&self, filter: &DeadLetterFilter) -> Result<JobState, StoreError> {
-        let store = &*self.shared.store;
-        let scan = Scan::new(Way::OldestFirst, self.shared.bindings(filter));
-        let mut scan = scan.up_to_now(store).await?;
-        let mut at_end = false;
-        while !at_end {
-            let began = Instant::now();
-            let mut batch = Vec::new();
-            let mut looked_at = 0;
-            while batch.len() < BATCH && looked_at < LOOKED_AT {
-                let Some((binding, seated)) = scan.next(store).await? else {
-                    at_end = true;
-                    break;
-                };
-                looked_at += 1;
-                let (seq, all) = (seated.seq, filter.is_by_binding_only());
-                let letter = DeadLetter::of(&binding, seated);
-                let taken = letter
-                    .as_ref()
-                    .map_or(all, |letter| filter.takes(&letter.stored, &letter.info));
-                if taken {
-                    let size = letter.map_or(0, |letter| letter.stored.message.size());
-                    batch.push((DeadLetterId { binding, seq }, size));
-                }
-            }
-            self.shared.jobs.change(self.id, |job| {
-                job.looked_at += looked_at as u64;
-                job.matched += batch.len() as u64;
-            });
-            if self.cancelled.is_cancelled() || !self.move_all(batch).await {
-                return Ok(JobState::Cancelled);
-            }
-            // As much time for others as was taken.
-            self.rest(began.elapsed().min(LONGEST_REST)).await;
-        }
-        Ok(JobState::Done)
-    }
-
-    /// Moves a batch; says whether the job is to go on.
-    async fn move_all(&self, mut batch: Vec<(DeadLetterId, u64)>) -> bool {
-        while !batch.is_empty() {
-            if self.kind == JobKind::Redrive {
-                self.wait_for_short_queues(&batch).await;
-            }
-            if self.cancelled.is_cancelled() {
-                return false;
-            }
-            let moves = batch.iter().map(|(id, size)| self.move_one(id, *size));
-            let outcomes = join_all(moves.collect::<Vec<_>>()).await;
-            let results = batch.iter().map(|(id, _)| id.clone()).zip(outcomes);
-            let (full, results): (Vec<_>, Vec<_>) =
-                results.partition(|(_, outcome)| *outcome == "queue_full");
-            self.shared.jobs.change(self.id, |job| {
-                for (_, outcome) in &results {
-                    match *outcome {
-                        "moved" | "deleted" => job.done += 1,
-                        other => *job.failed.entry(other).or_insert(0) += 1,
-                    }
-                }
-            });
-            if !results.is_empty() {
-                self.observer.came(self.id, &results);
-            }
-            batch.retain(|(id, _)| full.iter().any(|(other, _)| other == id));
-            if !batch.is_empty() {
-                self.rest(FULL_PACE).await;
-            }
-        }
-        true
-    }
-
-    async fn move_one(&self, id: &DeadLetterId, size: u64) -> &'static str {
-        if self.kind == JobKind::Delete {
-            return delete_one(&self.shared, id).await.as_str();
-        }
-        let begun = begin_redrive(&self.shared, id, Some(size), false).await;
-        let (outcome, _) = begun.ended().await;
-        if outcome != RedriveOutcome::QueueFull {
-            // A full queue is waited for.
-            self.shared.count_redrive(id, &outcome);
-        }
-        outcome.as_str()
-    }
-
-    /// What arrives waits behind what is redriven: as long as a binding is served, little is put
-    /// before it at a time. One that is not served makes everything wait anyway.
-    async fn wait_for_short_queues(&self, batch: &[(DeadLetterId, u64)]) {
-        for (id, _) in batch {
-            let Some(lane) = self.shared.lanes.get(&id.binding) else {
-                continue;
-            };
-            let depth = || self.shared.store.usage(&id.binding).queue.entries;
-            while lane.is_sending() && depth() > SHORT && !self.cancelled.is_cancelled() {
-                sleep(PACE).await;
-            }
-        }
-    }
-
-    async fn rest(&self, time: Duration) {
-        tokio::select! {
-            () = self.cancelled.cancelled() => {}
-            () = sleep(time) => {}
-        }
-    }
 }

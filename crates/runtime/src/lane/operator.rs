@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bridge_core::{DeadLetterInfo, Destination, Placement, Seq, StoreError};
+use bridge_core::{DeadLetterInfo, Destination, Placement, Quantity, Seq, StoreError};
 
 use super::{Came, Job, Lane, Parcel, conclude};
 use crate::metrics::DropPolicy;
@@ -50,6 +50,16 @@ impl Lane {
         room
     }
 
+    /// Whether one more message of `size` bytes may be put into the queue behind `before` and leave
+    /// half of its bounds to what arrives.
+    pub(crate) fn leaves_room(&self, before: Quantity, size: u64) -> bool {
+        let state = self.lock();
+        let mut waiting = self.waiting(&state);
+        waiting.entries += before.entries;
+        waiting.bytes = waiting.bytes.saturating_add(before.bytes);
+        state.held.is_empty() && self.spec.queue.leave_room(&waiting, size)
+    }
+
     /// Gives back room that was kept: the message is in the queue, or does not come.
     pub(crate) fn release(&self, size: u64) {
         let mut state = self.lock();
@@ -60,7 +70,7 @@ impl Lane {
     /// Keeps a dead letter that was exported before.
     pub(crate) fn import(self: &Arc<Self>, job: Job, info: DeadLetterInfo) -> Result<(), NotTaken> {
         let size = job.stored.message.size();
-        if !self.has_room_for_a_dead_letter(size, bridge_core::Quantity::default()) {
+        if !self.has_room_for_a_dead_letter(size, Quantity::default()) {
             return Err(NotTaken::Full);
         }
         let mut state = self.lock();

@@ -11,6 +11,7 @@ mod deferral;
 mod fixture;
 mod given_up;
 mod holding;
+mod job;
 mod large;
 mod live;
 mod operator;

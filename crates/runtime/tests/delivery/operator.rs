@@ -1,14 +1,11 @@
-//! What an operator does with a running binding: pauses it, gives it messages, has jobs done.
+//! What an operator does with a running binding: pauses it, and gives it messages.
 
 use std::time::Duration;
 
 use bridge_core::{Message, Topic};
-use bridge_runtime::{
-    ControlError, DeadLetterFilter, DeliveryMode, InjectTarget, Job, JobKind, JobState, OnFull,
-    RedriveVerdict,
-};
+use bridge_runtime::{ControlError, DeliveryMode, InjectTarget, OnFull, RedriveVerdict};
 
-use crate::fixture::{Fixture, Reply, Setup, key, name, wait_until};
+use crate::fixture::{Reply, Setup, key, name, wait_until};
 
 const LONG: Option<Duration> = Some(Duration::from_secs(20));
 
@@ -171,88 +168,4 @@ async fn i13_a_test_message_finds_no_room_at_one_binding_and_is_at_none() {
     for n in 0..2 {
         fixture.ledger_balances(n).await;
     }
-}
-
-/// A binding that has refused `count` messages and is mended.
-pub(crate) async fn refused(count: usize) -> Fixture {
-    let fixture = Setup::new(DeliveryMode::StoreAndForward).start();
-    fixture.sink().policy(|_| Reply::Refuse(0x99));
-    // Refused from the queue, they have the numbers with which they came.
-    fixture.source.arrive_many(count, "t");
-    fixture.acknowledges(count).await;
-    fixture.go_live().await;
-    fixture.waits(0, (0, 0, count as u64)).await;
-    fixture.sink().policy(|_| Reply::Accept);
-    fixture
-}
-
-pub(crate) async fn ended(fixture: &Fixture, job: &Job) -> Job {
-    let control = fixture.runtime.control();
-    let now = || control.job(job.id).unwrap().unwrap();
-    wait_until("the job's end", || now().state != JobState::Running).await;
-    now()
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn i21_a_job_moves_each_entry_once_and_not_what_is_refused_again() {
-    let fixture = refused(500).await;
-    // Every third one is refused again.
-    fixture.sink().policy(|message| {
-        let number: u64 = std::str::from_utf8(&message.payload)
-            .unwrap()
-            .parse()
-            .unwrap();
-        if number.is_multiple_of(3) {
-            Reply::Refuse(0x99)
-        } else {
-            Reply::Accept
-        }
-    });
-    let control = fixture.runtime.control();
-    let job = control
-        .start_job(JobKind::Redrive, DeadLetterFilter::default())
-        .unwrap();
-    assert_eq!((job.among, &job.state), (500, &JobState::Running));
-    let job = ended(&fixture, &job).await;
-    assert_eq!(job.state, JobState::Done);
-    assert_eq!((job.looked_at, job.matched, job.done), (500, 500, 500));
-    assert!(job.failed.is_empty() && job.ended.is_some());
-    fixture.waits(0, (0, 0, 167)).await;
-    let expected: Vec<u64> = (0..500_u64).filter(|n| !n.is_multiple_of(3)).collect();
-    assert_eq!(
-        fixture.sink().accepted(),
-        expected,
-        "in their order, each once"
-    );
-    fixture.ledger_balances(0).await;
-    assert_eq!(control.jobs().unwrap(), [job]);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_job_waits_for_room_in_a_queue_and_can_be_cancelled() {
-    let fixture = Setup::new(DeliveryMode::StoreAndForward)
-        .queue(10, OnFull::DropNewest)
-        .start();
-    fixture.sink().policy(|_| Reply::Refuse(0x99));
-    fixture.go_live().await;
-    fixture.source.arrive_many(100, "t");
-    fixture.acknowledges(100).await;
-    fixture.sink().cut();
-    fixture.is_in(0, "link_down").await;
-    let control = fixture.runtime.control();
-    let job = control
-        .start_job(JobKind::Redrive, DeadLetterFilter::default())
-        .unwrap();
-    fixture.waits(0, (10, 0, 90)).await;
-    let running = control.cancel_job(job.id).unwrap().unwrap();
-    assert_eq!(running.state, JobState::Running);
-    let job = ended(&fixture, &job).await;
-    assert_eq!((job.state, job.done), (JobState::Cancelled, 10));
-    assert_eq!(fixture.waiting(0), (10, 0, 90));
-    let job = control
-        .start_job(JobKind::Delete, DeadLetterFilter::default())
-        .unwrap();
-    let job = ended(&fixture, &job).await;
-    assert_eq!((job.state, job.done), (JobState::Done, 90));
-    fixture.ledger_balances(0).await;
 }

@@ -8,7 +8,7 @@ use bridge_runtime::{
 };
 
 use crate::fixture::{Fixture, Setup, key, wait_until};
-use crate::operator::{ended, refused};
+use crate::job::{ended, refused};
 
 /// What can be read of an export, to be imported.
 async fn exported(control: &Control, filter: &DeadLetterFilter) -> Vec<Import> {

@@ -1,0 +1,299 @@
+//! Redrives and deletes of many dead letters: what they move, what holds them up, and what ends them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bridge_core::{ManualClock, Seq, StoreError, Timestamp};
+use bridge_runtime::{DeadLetterFilter, DeliveryMode, HeldUpBy, Job, JobKind, JobState, OnFull};
+
+use crate::fixture::{Fixture, Reply, Setup, key, wait_until};
+
+/// A binding that has refused `count` messages and is mended.
+pub(crate) async fn refused(count: usize) -> Fixture {
+    let fixture = Setup::new(DeliveryMode::StoreAndForward).start();
+    fixture.sink().policy(|_| Reply::Refuse(0x99));
+    // Refused from the queue, they have the numbers with which they came.
+    fixture.source.arrive_many(count, "t");
+    fixture.acknowledges(count).await;
+    fixture.go_live().await;
+    fixture.waits(0, (0, 0, count as u64)).await;
+    fixture.sink().policy(|_| Reply::Accept);
+    fixture
+}
+
+pub(crate) async fn ended(fixture: &Fixture, job: &Job) -> Job {
+    let control = fixture.runtime.control();
+    let now = || control.job(job.id).unwrap().unwrap();
+    wait_until("the job's end", || now().state != JobState::Running).await;
+    now()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i21_a_job_moves_each_entry_once_and_not_what_is_refused_again() {
+    let fixture = refused(500).await;
+    // Every third one is refused again.
+    fixture.sink().policy(|message| {
+        let number: u64 = std::str::from_utf8(&message.payload)
+            .unwrap()
+            .parse()
+            .unwrap();
+        if number.is_multiple_of(3) {
+            Reply::Refuse(0x99)
+        } else {
+            Reply::Accept
+        }
+    });
+    let control = fixture.runtime.control();
+    let job = control
+        .start_job(JobKind::Redrive, DeadLetterFilter::default())
+        .unwrap();
+    assert_eq!((job.among, &job.state), (500, &JobState::Running));
+    let job = ended(&fixture, &job).await;
+    assert_eq!(job.state, JobState::Done);
+    assert_eq!((job.looked_at, job.matched, job.done), (500, 500, 500));
+    assert!(job.failed.is_empty() && job.ended.is_some());
+    fixture.waits(0, (0, 0, 167)).await;
+    let expected: Vec<u64> = (0..500_u64).filter(|n| !n.is_multiple_of(3)).collect();
+    assert_eq!(
+        fixture.sink().accepted(),
+        expected,
+        "in their order, each once"
+    );
+    fixture.ledger_balances(0).await;
+    assert_eq!(control.jobs().unwrap(), [job]);
+}
+
+/// Two bindings whose queues take ten messages, with 50 dead letters each. The second one is
+/// mended; the first one has no connection any more.
+async fn one_of_two_is_cut(clock: Option<&Arc<ManualClock>>) -> Fixture {
+    let setup = Setup::new(DeliveryMode::StoreAndForward)
+        .bindings(2)
+        .queue(10, OnFull::DropNewest);
+    let setup = match clock {
+        Some(clock) => setup.clock(clock),
+        None => setup,
+    };
+    let fixture = setup.start();
+    for sink in &fixture.sinks {
+        sink.policy(|_| Reply::Refuse(0x99));
+    }
+    fixture.go_live().await;
+    fixture.source.arrive_many(50, "t");
+    fixture.acknowledges(50).await;
+    for n in 0..2 {
+        fixture.waits(n, (0, 0, 50)).await;
+        fixture.sinks[n].policy(|_| Reply::Accept);
+    }
+    fixture.sink().cut();
+    fixture.is_in(0, "link_down").await;
+    fixture
+}
+
+fn begin(fixture: &Fixture, kind: JobKind) -> Job {
+    let control = fixture.runtime.control();
+    let job = control.start_job(kind, DeadLetterFilter::default());
+    job.unwrap()
+}
+
+fn now(fixture: &Fixture, job: &Job) -> Job {
+    fixture.runtime.control().job(job.id).unwrap().unwrap()
+}
+
+/// Waits until the job says that it gets no further at exactly those bindings, and why.
+async fn is_held_up(fixture: &Fixture, job: &Job, expected: &[(&str, HeldUpBy)]) {
+    let expected: BTreeMap<_, _> = expected.iter().map(|(name, by)| (key(name), *by)).collect();
+    wait_until("what holds it up", || {
+        let held = now(fixture, job).held_up.into_iter();
+        held.map(|(key, held)| (key, held.by))
+            .collect::<BTreeMap<_, _>>()
+            == expected
+    })
+    .await;
+}
+
+fn counts(job: &Job) -> (u64, u64, u64, u64) {
+    (job.among, job.looked_at, job.matched, job.done)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_goes_on_at_other_bindings_while_one_is_held_up_and_comes_back() {
+    let fixture = one_of_two_is_cut(None).await;
+    let job = begin(&fixture, JobKind::Redrive);
+    is_held_up(&fixture, &job, &[("b0", HeldUpBy::QueueFull)]).await;
+    fixture.waits(1, (0, 0, 0)).await;
+    assert_eq!(fixture.sinks[1].accepted(), (0..50).collect::<Vec<_>>());
+    // The other half of the queue is for what arrives.
+    assert_eq!(fixture.waiting(0), (5, 0, 45));
+    fixture.source.arrive_many(5, "t");
+    fixture.acknowledges(55).await;
+    assert_eq!(fixture.waiting(0), (10, 0, 45));
+    assert_eq!(fixture.metric("dropped_total", 0, None), 0);
+    fixture.sink().connect();
+    let job = ended(&fixture, &job).await;
+    assert_eq!(job.state, JobState::Done, "{job:?}");
+    assert_eq!(counts(&job), (100, 100, 100, 100));
+    assert!(job.failed.is_empty() && job.held_up.is_empty(), "{job:?}");
+    let before = (0..5).chain(50..55);
+    let expected: Vec<u64> = before.chain(5..50).collect();
+    fixture.waits(0, (0, 0, 0)).await;
+    assert_eq!(fixture.sink().accepted(), expected);
+    for n in 0..2 {
+        fixture.ledger_balances(n).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_does_not_move_for_ten_minutes_stays_and_is_counted_by_its_reason() {
+    let clock = Arc::new(ManualClock::new(Timestamp::from_millis(1_764_486_000_000)));
+    let fixture = one_of_two_is_cut(Some(&clock)).await;
+    let job = begin(&fixture, JobKind::Redrive);
+    is_held_up(&fixture, &job, &[("b0", HeldUpBy::QueueFull)]).await;
+    let since = now(&fixture, &job).held_up[&key("b0")].since;
+    assert_eq!(since, Timestamp::from_millis(1_764_486_000_000));
+    clock.advance(Duration::from_secs(599));
+    wait_until("the other one is done", || now(&fixture, &job).done == 55).await;
+    assert_eq!(now(&fixture, &job).state, JobState::Running);
+    wait_until("its end", || {
+        clock.advance(Duration::from_secs(1));
+        now(&fixture, &job).state != JobState::Running
+    })
+    .await;
+    let job = now(&fixture, &job);
+    assert_eq!(job.state, JobState::Done);
+    assert_eq!(counts(&job), (100, 100, 100, 55));
+    assert_eq!(job.failed, BTreeMap::from([("queue_full", 45)]));
+    assert_eq!(fixture.waiting(0), (5, 0, 45));
+    let full = Some(("outcome", "queue_full"));
+    assert_eq!(fixture.metric("redrive_total", 0, full), 45);
+    for n in 0..2 {
+        fixture.ledger_balances(n).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_fails_for_a_while_is_waited_for() {
+    for kind in [JobKind::Redrive, JobKind::Delete] {
+        let fixture = refused(100).await;
+        fixture.store.fail(true);
+        let job = begin(&fixture, kind);
+        is_held_up(&fixture, &job, &[("b0", HeldUpBy::StoreFailed)]).await;
+        assert_eq!(now(&fixture, &job).failed, BTreeMap::new());
+        fixture.store.fail(false);
+        let job = ended(&fixture, &job).await;
+        assert_eq!(
+            (&job.state, counts(&job)),
+            (&JobState::Done, (100, 100, 100, 100))
+        );
+        assert!(job.failed.is_empty() && job.held_up.is_empty(), "{job:?}");
+        fixture.waits(0, (0, 0, 0)).await;
+        fixture.ledger_balances(0).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_entry_that_the_store_can_never_move_is_counted_at_once() {
+    let fixture = refused(100).await;
+    let damaged = StoreError::Damaged {
+        seq: Seq::new(1),
+        place: "the test".into(),
+    };
+    fixture.store.fail_moves(Some(damaged));
+    let job = ended(&fixture, &begin(&fixture, JobKind::Redrive)).await;
+    assert_eq!(
+        (&job.state, counts(&job)),
+        (&JobState::Done, (100, 100, 100, 0))
+    );
+    assert_eq!(job.failed, BTreeMap::from([("store_failed", 100)]));
+    fixture.store.fail_moves(None);
+    assert_eq!(fixture.waiting(0), (0, 0, 100));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_cannot_be_read_for_a_while_is_waited_for_and_for_long_fails_the_job() {
+    let clock = Arc::new(ManualClock::new(Timestamp::from_millis(1_764_486_000_000)));
+    let fixture = one_of_two_is_cut(Some(&clock)).await;
+    let broken = StoreError::Io {
+        action: "read",
+        place: "the test".into(),
+        error: "no".into(),
+    };
+    let both = [("b0", HeldUpBy::StoreFailed), ("b1", HeldUpBy::StoreFailed)];
+    fixture.store.fail_reads(Some(broken.clone()));
+    let job = begin(&fixture, JobKind::Delete);
+    is_held_up(&fixture, &job, &both).await;
+    fixture.store.fail_reads(None);
+    let passes = || {
+        clock.advance(Duration::from_secs(1));
+        now(&fixture, &job).state != JobState::Running
+    };
+    wait_until("its end", passes).await;
+    let job = now(&fixture, &job);
+    assert_eq!(
+        (&job.state, counts(&job)),
+        (&JobState::Done, (100, 100, 100, 100))
+    );
+
+    let fixture = one_of_two_is_cut(Some(&clock)).await;
+    fixture.store.fail_reads(Some(broken.clone()));
+    let job = begin(&fixture, JobKind::Delete);
+    is_held_up(&fixture, &job, &both).await;
+    wait_until("its end", || {
+        clock.advance(Duration::from_secs(60));
+        now(&fixture, &job).state != JobState::Running
+    })
+    .await;
+    let job = now(&fixture, &job);
+    assert_eq!(job.state, JobState::Failed(broken.into()));
+    assert_eq!(counts(&job), (100, 0, 0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_that_is_held_up_can_be_cancelled() {
+    let fixture = one_of_two_is_cut(None).await;
+    let job = begin(&fixture, JobKind::Redrive);
+    fixture.waits(0, (5, 0, 45)).await;
+    fixture.waits(1, (0, 0, 0)).await;
+    is_held_up(&fixture, &job, &[("b0", HeldUpBy::QueueFull)]).await;
+    let control = fixture.runtime.control();
+    let running = control.cancel_job(job.id).unwrap().unwrap();
+    assert_eq!(running.state, JobState::Running);
+    let job = ended(&fixture, &job).await;
+    assert_eq!((&job.state, job.done), (&JobState::Cancelled, 55));
+    assert!(job.held_up.is_empty());
+    assert_eq!(fixture.waiting(0), (5, 0, 45));
+    let job = ended(&fixture, &begin(&fixture, JobKind::Delete)).await;
+    assert_eq!((job.state, job.done), (JobState::Done, 45));
+    fixture.ledger_balances(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_on_a_disk_that_does_not_answer_can_be_cancelled() {
+    let fixture = refused(100).await;
+    fixture.store.answer_moves(false);
+    let job = begin(&fixture, JobKind::Redrive);
+    wait_until("it has read", || now(&fixture, &job).matched == 100).await;
+    fixture.runtime.control().cancel_job(job.id).unwrap();
+    let job = ended(&fixture, &job).await;
+    assert_eq!((&job.state, job.done), (&JobState::Cancelled, 0));
+    // They may have moved, or not.
+    let unanswered = job.failed.get("unanswered");
+    assert!(unanswered.is_some_and(|count| *count > 0), "{job:?}");
+    fixture.store.answer_moves(true);
+    fixture.ledger_balances(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_does_not_wait_for_a_job_that_is_held_up() {
+    let fixture = one_of_two_is_cut(None).await;
+    let job = begin(&fixture, JobKind::Redrive);
+    is_held_up(&fixture, &job, &[("b0", HeldUpBy::QueueFull)]).await;
+    let begun = Instant::now();
+    let (_, _, unsettled) = fixture.stop().await;
+    assert_eq!(unsettled, 0);
+    assert!(
+        begun.elapsed() < Duration::from_secs(4),
+        "{:?}",
+        begun.elapsed()
+    );
+}
