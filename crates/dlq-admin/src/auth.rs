@@ -99,7 +99,8 @@ impl Auth {
         peer: Peer,
     ) -> Result<Who, Refusal> {
         if let Some(value) = headers.get(header::AUTHORIZATION) {
-            let name = self.check(bearer(value).unwrap_or_default(), peer)?;
+            let token = self.check(bearer(value).unwrap_or_default(), peer)?;
+            let name = format!("token {}", token.fingerprint());
             return Ok(Who { name, peer });
         }
         let Some(id) = cookie(headers, peer) else {
@@ -107,7 +108,8 @@ impl Auth {
         };
         own_wish(method, headers, peer)?;
         let now = self.clock.monotonic();
-        let found = guard(&self.logins).find(&LoginId::of(id), now);
+        let token = self.token.current();
+        let found = guard(&self.logins).find(&LoginId::of(id), &token, now);
         match found {
             Some(name) => Ok(Who { name, peer }),
             None => Err(Refusal::NoLogin),
@@ -125,7 +127,7 @@ impl Auth {
         let token = self.check(presented, peer)?;
         let secret = random_id();
         let now = self.clock.monotonic();
-        let name = guard(&self.logins).open(LoginId::of(&secret), &token, now);
+        let name = guard(&self.logins).open(LoginId::of(&secret), token, now);
         let cookie = set_cookie(&secret, peer, logins::LIFETIME);
         let who = Who { name, peer };
         Ok(Opened { cookie, who })
@@ -143,14 +145,11 @@ impl Auth {
     pub(crate) fn look(&self) {
         match self.token.look() {
             Look::Same => {}
-            Look::Renewed => {
-                guard(&self.logins).close_all();
-                info!(
-                    event = "admin_token_renewed",
-                    token = %self.token.current().fingerprint(),
-                    "the old token is worth nothing any more, and neither are its page sessions"
-                );
-            }
+            Look::Renewed => info!(
+                event = "admin_token_renewed",
+                token = %self.token.current().fingerprint(),
+                "the old token is worth nothing any more, and neither are its page sessions"
+            ),
             Look::Useless(why) => error!(
                 event = "admin_token_unusable",
                 error = %why,
@@ -159,14 +158,14 @@ impl Auth {
         }
     }
 
-    /// The fingerprint of the token, when `presented` is it.
-    fn check(&self, presented: &str, peer: Peer) -> Result<String, Refusal> {
+    /// The token, when `presented` is it.
+    fn check(&self, presented: &str, peer: Peer) -> Result<Arc<Token>, Refusal> {
         let token = self.token.current();
         let now = self.clock.monotonic();
         let address = peer.address.ip();
         let judged = guard(&self.throttle).judge(address, now, || token.is(presented));
         match judged {
-            Ok(true) => Ok(format!("token {}", token.fingerprint())),
+            Ok(true) => Ok(token),
             Ok(false) => {
                 warn!(target: "audit", event = "login_failed", peer = %address, "a wrong token");
                 Err(Refusal::WrongToken)

@@ -158,6 +158,14 @@ async fn a_token_file_that_is_renewed_changes_what_opens() {
     .await;
     let first = with_bearer(fixture.port, "the-first-token-of-all").await;
     assert_eq!(first.status, 200);
+    let json = [("content-type", "application/json")];
+    let login = "{\"token\": \"the-first-token-of-all\"}";
+    let opened = http::request(fixture.port, "POST", "/api/v1/session", &json, login);
+    let opened = opened.await.unwrap();
+    let cookie = opened.header("set-cookie").unwrap();
+    let cookie = [("cookie", cookie.split(';').next().unwrap())];
+    let page = async || http::request(fixture.port, "GET", ASK, &cookie, "").await;
+    assert_eq!(page().await.unwrap().status, 200);
     let new = path.with_extension("new");
     std::fs::write(&new, "the-second-token-of-all\n").unwrap();
     std::fs::rename(&new, &path).unwrap();
@@ -173,5 +181,6 @@ async fn a_token_file_that_is_renewed_changes_what_opens() {
     .await;
     let second = with_bearer(fixture.port, "the-second-token-of-all").await;
     assert_eq!(second.status, 200);
+    problem(&page().await.unwrap(), 401, "not-logged-in");
     fixture.stop().await;
 }
