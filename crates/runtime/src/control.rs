@@ -116,6 +116,8 @@ pub(crate) struct Shared {
     jobs: Jobs,
     tasks: TaskTracker,
     stopping: CancellationToken,
+    /// The time for a stop is up: the store is not waited for any more.
+    given_up: CancellationToken,
 }
 
 impl Shared {
@@ -152,6 +154,7 @@ impl Shared {
             jobs: Jobs::default(),
             tasks: TaskTracker::new(),
             stopping: stopping.clone(),
+            given_up: CancellationToken::new(),
         });
         let serving = mover::run(shared.clone(), requests, stopping);
         (shared, serving)
@@ -161,6 +164,11 @@ impl Shared {
     pub(crate) fn stop(&self) {
         self.stopping.cancel();
         self.tasks.close();
+    }
+
+    /// What is under way waits for nothing any more, and says so.
+    pub(crate) fn give_up(&self) {
+        self.given_up.cancel();
     }
 
     /// Ends when every call has ended after a stop.

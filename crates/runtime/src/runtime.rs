@@ -27,6 +27,8 @@ use crate::{Control, RouteSpec};
 
 /// How long a stop waits for the store to make durable what it has.
 const FLUSH: Duration = Duration::from_secs(10);
+/// How long calls may take to say so when time is up.
+const LAST_CALLS: Duration = Duration::from_secs(1);
 /// How much of the time for a stop sources may take that are to be emptied; the rest is for what
 /// was taken last to settle.
 const INTAKE_SHARE: f64 = 0.75;
@@ -359,6 +361,7 @@ impl Runtime {
                     error!(event = "worker_failed", error = %failure);
                 }
             }
+            self.control.stopped().await;
         });
         let mut unsettled = 0;
         if settled.await.is_err() {
@@ -375,8 +378,10 @@ impl Runtime {
                  that are not kept themselves"
             );
             self.workers.shutdown().await;
+            self.control.give_up();
+            // None waits for anything now, but for a disk that is being read and does not answer.
+            let _ = tokio::time::timeout(LAST_CALLS, self.control.stopped()).await;
         }
-        let _ = tokio::time::timeout(drain, self.control.stopped()).await;
         // A disk that does not answer is not waited for: what it has not got is with the sources.
         let flush = tokio::time::timeout(FLUSH, self.overview.store.flush());
         let flushed = flush

@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use bridge_core::{BindingKey, BoxFuture, Cause, DeadLetterInfo, MessageId, StoredMessage};
 use futures_util::stream::{FuturesOrdered, StreamExt};
@@ -17,8 +16,6 @@ const AT_ONCE: usize = 256;
 const BYTES_AT_ONCE: u64 = 1 << 20;
 /// Of how many imports is known that they were made, for one that is made again.
 const REMEMBERED: usize = 65_536;
-/// How long a bridge that stops waits for the store's answer to an import.
-const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
 
 /// A dead letter that was exported, to be kept again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -298,16 +295,12 @@ async fn post(
 
 impl Posted {
     /// What came of it. A put that was made is answered, also in a bridge that stops; only of a
-    /// store that does not answer then nothing is known.
+    /// store that does not answer in the time for that nothing is known.
     async fn ended(self, shared: Arc<Shared>) -> Ended {
-        let given_up = async {
-            shared.stopping.cancelled().await;
-            tokio::time::sleep(ANSWERED_WITHIN).await;
-        };
         let came = tokio::select! {
             biased;
             came = self.watched.came() => came,
-            () = given_up => None,
+            () = shared.given_up.cancelled() => None,
         };
         let outcome = match came {
             Some(Came::Dead(seq, _)) => {

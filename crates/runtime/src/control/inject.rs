@@ -97,8 +97,12 @@ impl Control {
             let share = share.map_err(|_| ControlError::Busy)?;
             let (jobs, told) = shared.jobs_of(&stored, share, lanes.len());
             lane::inject(lanes.iter().cloned().zip(jobs).collect())?;
-            let is_stored = tokio::time::timeout(STORED_WITHIN, told).await;
-            let stored = matches!(is_stored, Ok(Ok(())));
+            let stored = tokio::select! {
+                biased;
+                told = told => told.is_ok(),
+                () = tokio::time::sleep(STORED_WITHIN) => false,
+                () = shared.given_up.cancelled() => false,
+            };
             let deadline = Instant::now() + wait.unwrap_or_default();
             let mut bindings = Vec::with_capacity(lanes.len());
             for (lane, watched) in lanes.iter().zip(watched) {

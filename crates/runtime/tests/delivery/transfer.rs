@@ -1,13 +1,14 @@
 //! Dead letters on their way out of a bridge and into one.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use bridge_core::Message;
 use bridge_runtime::{
     Control, ControlError, DeadLetterFilter, DeadLetterId, DeliveryMode, Exported, Import,
-    ImportOutcome, JobKind, RedriveOptions, Selection, Total,
+    ImportOutcome, InjectTarget, JobKind, RedriveOptions, Selection, Total,
 };
 
-use crate::fixture::{Fixture, Setup, key, wait_until};
+use crate::fixture::{Fixture, Setup, key, name, wait_until};
 use crate::job::{ended, refused};
 
 /// What can be read of an export, to be imported.
@@ -137,6 +138,35 @@ async fn an_import_that_a_stop_ends_says_of_each_line_whether_it_was_kept() {
     assert!(kept > 0 && kept < 400, "{kept}");
     let fixture = Setup::new(DeliveryMode::StoreAndForward).data(data).start();
     assert_eq!(fixture.waiting(0), (0, 0, 400 + kept as u64));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_waits_for_calls_no_longer_than_for_messages() {
+    const DRAIN: Duration = Duration::from_secs(1);
+    let fixture = refused(1).await;
+    let control = fixture.runtime.control();
+    let imports = exported(&control, &DeadLetterFilter::default()).await;
+    fixture.store.answer(false);
+    let before = fixture.store.puts();
+    let importing = tokio::spawn(control.importer().unwrap().import(imports));
+    let route = name("route");
+    let message = Message::new("t".parse().unwrap(), "1");
+    let target = InjectTarget::Pipeline;
+    let injecting = {
+        let control = control.clone();
+        tokio::spawn(async move { control.inject(&route, message, target, None).await })
+    };
+    let store = fixture.store.clone();
+    let puts = || store.puts();
+    wait_until("both puts", || puts() == before + 2).await;
+    let began = Instant::now();
+    let stop = tokio::spawn(fixture.runtime.shutdown(DRAIN));
+    assert_eq!(importing.await.unwrap(), Ok(vec![ImportOutcome::Stopping]));
+    assert!(!injecting.await.unwrap().unwrap().stored);
+    store.answer(true);
+    stop.await.unwrap().unwrap();
+    let took = began.elapsed();
+    assert!((DRAIN..3 * DRAIN).contains(&took), "{took:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
