@@ -15,6 +15,7 @@ use serde_json::error::Category;
 use tokio::time::timeout;
 
 use crate::auth::Who;
+use crate::listener::Peer;
 use crate::problem::{Kind, Problem};
 
 /// The largest body of a usual call: 10,000 ids fit into it.
@@ -137,6 +138,32 @@ impl<S: Send + Sync> FromRequestParts<S> for Query {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
         Ok(Self::of(parts))
+    }
+}
+
+/// What stands in the place of the parameters of a path.
+#[derive(Debug)]
+pub(crate) struct Path<T>(pub(crate) T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T> {
+    type Rejection = Problem;
+
+    /// All of them are texts, so there is one way in which it is none.
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        #[expect(clippy::disallowed_types, reason = "this is what says it better")]
+        let path = axum::extract::Path::from_request_parts(parts, state).await;
+        let path = path.map_err(|_| Problem::not_found("a name in the path is no UTF-8"))?;
+        Ok(Self(path.0))
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Peer {
+    type Rejection = Problem;
+
+    /// The listener sets it for every request.
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let peer = parts.extensions.get::<Self>().copied();
+        peer.ok_or_else(Problem::defect)
     }
 }
 

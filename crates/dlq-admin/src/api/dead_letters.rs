@@ -8,7 +8,7 @@ mod view;
 
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use bridge_runtime::{ControlError, Cursor, DeadLetterId};
 use tracing::error;
 
@@ -16,7 +16,7 @@ use crate::admin::App;
 use crate::audit::Act;
 use crate::auth::Who;
 use crate::problem::{Kind, Problem, ProblemDetails};
-use crate::request::{Json, Query, count};
+use crate::request::{Json, Path, Query, count};
 
 use filter::FilterInput;
 use view::DeadLetterPage;

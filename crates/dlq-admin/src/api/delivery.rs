@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -18,7 +18,7 @@ use crate::admin::App;
 use crate::audit::Act;
 use crate::auth::Who;
 use crate::problem::{Kind, Problem, ProblemDetails};
-use crate::request::{self, Json, Query, count, name};
+use crate::request::{self, Json, Path, Query, count, name};
 
 /// The longest that a verdict is waited for, in seconds.
 const LONGEST_WAIT: u64 = 60;

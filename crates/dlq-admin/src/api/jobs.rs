@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bridge_runtime::{DeadLetterFilter, DeadLetterId, Job, JobId, JobKind, JobObserver, JobState};
@@ -19,7 +19,7 @@ use crate::admin::App;
 use crate::audit::{Act, Begun};
 use crate::auth::Who;
 use crate::problem::{Problem, ProblemDetails};
-use crate::request::{Json, Query};
+use crate::request::{Json, Path, Query};
 
 /// A job, and how far it has come.
 #[derive(Debug, Serialize, ToSchema)]

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -62,7 +61,7 @@ pub(crate) async fn show(who: Who, query: Query) -> Result<Json<LoggedIn>, Probl
 )]
 pub(crate) async fn open(
     State(app): State<Arc<App>>,
-    Extension(peer): Extension<Peer>,
+    peer: Peer,
     query: Query,
     request: Request,
 ) -> Result<Response, Problem> {

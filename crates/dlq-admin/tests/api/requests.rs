@@ -16,6 +16,34 @@ async fn i25_what_is_wrong_with_a_request_is_said() {
     let method = fixture.ask("PUT", "/api/v1/bridge").await;
     problem(&method, 405, "method-not-allowed");
     assert_eq!(method.header("allow"), Some("GET,HEAD"));
+    for (method, path) in [
+        ("GET", "/api/v1/dead-letters/%FF"),
+        ("GET", "/api/v1/jobs/%FF"),
+        ("POST", "/api/v1/jobs/%c3/cancel"),
+        ("POST", "/api/v1/bindings/telemetry/%FF/pause"),
+        ("POST", "/api/v1/bindings/%FF/two/resume"),
+        ("POST", "/api/v1/routes/%FF/inject"),
+        ("GET", "/page/%FF"),
+        ("GET", "/%FF"),
+        ("OPTIONS", "*"),
+        ("GET", "/api/v1/bridge/"),
+        ("GET", "/API/v1/bridge"),
+    ] {
+        let body = "{\"topic\": \"a\"}";
+        let media = [("content-type", "application/json")];
+        let response = fixture.send(method, path, &media, body).await;
+        problem(&response, 404, "not-found");
+    }
+    for (method, path) in [
+        ("POST", "/"),
+        ("DELETE", "/api/v1/dead-letters/a~b~1"),
+        ("PUT", "/api/v1/dead-letters/redrive"),
+        ("GET", "/api/v1/bindings/telemetry/two/pause"),
+    ] {
+        let response = fixture.ask(method, path).await;
+        problem(&response, 405, "method-not-allowed");
+        assert!(response.header("allow").is_some(), "{method} {path}");
+    }
     let query = fixture.ask("GET", "/api/v1/bridge?x=1").await;
     assert_eq!(problem(&query, 422, "invalid")["field"], "x");
 
