@@ -137,7 +137,7 @@ struct Unreadable {
 }
 
 /// Whether a line of an export stands for an entry that cannot be read.
-pub(super) fn is_unreadable(line: &[u8]) -> bool {
+fn is_unreadable(line: &[u8]) -> bool {
     serde_json::from_slice::<Unreadable>(line).is_ok_and(|entry| entry.unreadable)
 }
 

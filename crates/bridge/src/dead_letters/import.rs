@@ -16,7 +16,6 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::ImportArgs;
-use super::export::is_unreadable;
 use super::list::DEAD_LETTERS;
 use crate::cli;
 use crate::running::{Client, EXIT_SOME_NOT};
@@ -80,7 +79,7 @@ pub(super) async fn import(client: &Client, args: &ImportArgs) -> anyhow::Result
         cli::print(&sum.rendered())?;
     }
     imported?;
-    let all_kept = sum.kept == sum.requested && sum.unreadable == 0;
+    let all_kept = sum.kept == sum.requested;
     Ok(ExitCode::from(if all_kept { 0 } else { EXIT_SOME_NOT }))
 }
 
@@ -104,10 +103,6 @@ async fn all(
             bail!("line {number} is larger than {}", show::size(LARGEST_LINE));
         }
         if line.trim_ascii().is_empty() {
-            continue;
-        }
-        if is_unreadable(&line) {
-            sum.unreadable += 1;
             continue;
         }
         let full = batch.text.len() + line.len() > IN_ONE_CALL;
@@ -141,6 +136,7 @@ impl Batch {
             let line = place.and_then(|place| numbers.get(place));
             let kept = matches!(result.word.as_str(), "imported" | "already_imported");
             sum.kept += u64::from(kept);
+            sum.unreadable += u64::from(result.word == "unreadable");
             if json || !kept {
                 sum.results.push(json!({
                     "line": line,
@@ -181,7 +177,7 @@ impl Sum {
         if self.unreadable > 0 {
             let _ = writeln!(
                 text,
-                "{} could not be read when they were exported, and are left out",
+                "{} could not be read when they were exported",
                 self.unreadable
             );
         }

@@ -228,7 +228,7 @@ async fn what_is_exported_is_imported_again_also_out_of_the_folder() {
         imported.out
     );
     assert!(
-        imported.out.contains("1 could not be read"),
+        imported.out.contains("3  unreadable") && imported.out.contains("1 could not be read"),
         "{}",
         imported.out
     );

@@ -64,6 +64,13 @@ async fn i23_not_all_moved_is_207_with_a_reason_for_each() {
     let result = json(&again)["results"][0].clone();
     assert_eq!(result["outcome"], "already_redriven");
     assert_eq!(result["message_id"], answer["results"][0]["message_id"]);
+    let delete = "/api/v1/dead-letters/delete";
+    let deleted = fixture
+        .post(delete, &json!({ "ids": [id] }).to_string())
+        .await;
+    let deleted = json(&deleted)["results"][0].clone();
+    assert_eq!(deleted["outcome"], "already_redriven");
+    assert_eq!(deleted["message_id"], result["message_id"]);
     fixture.stop().await;
 }
 

@@ -107,6 +107,35 @@ async fn i23_an_import_that_is_not_kept_is_told_and_one_that_is_not_understood_k
 }
 
 #[tokio::test]
+async fn i23_a_line_in_the_place_of_an_entry_that_could_not_be_read_is_told_and_the_rest_is_kept() {
+    let fixture = with_dead_letters(&[("a", "1")]).await;
+    let line = exported(&fixture).await;
+    let lost = "{\"id\":\"telemetry~two~7\",\"unreadable\":true}";
+    let other = line.replace("\"message_id\":\"0", "\"message_id\":\"1");
+    let body = format!("{lost}\n{line}{lost}\n{other}");
+    let response = fixture.send("POST", IMPORT, &LINES, &body).await;
+    assert_eq!(response.status, 207, "{}", response.body);
+    let answer = json(&response);
+    assert_eq!(
+        (&answer["requested"], &answer["kept"]),
+        (&4.into(), &2.into())
+    );
+    let results = answer["results"].as_array().unwrap();
+    let outcomes: Vec<_> = results
+        .iter()
+        .map(|result| (result["line"].as_u64(), result["outcome"].as_str()))
+        .collect();
+    let expected = ["unreadable", "imported", "unreadable", "imported"];
+    let expected: Vec<_> = (1..).map(Some).zip(expected.map(Some)).collect();
+    assert_eq!(outcomes, expected);
+    let readable = lost.replace("true", "false");
+    let response = fixture.send("POST", IMPORT, &LINES, &readable).await;
+    problem(&response, 422, "invalid");
+    assert_eq!(listed(&fixture, "").await.len(), 3);
+    fixture.stop().await;
+}
+
+#[tokio::test]
 async fn a_second_import_is_told_to_wait_before_its_lines_are_read() {
     let fixture = with_dead_letters(&[("a", "1")]).await;
     let line = exported(&fixture).await;

@@ -8,8 +8,8 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use bridge_core::Timestamp;
 use bridge_runtime::{
-    DeadLetterFilter, DeadLetterId, DeleteResult, JobKind, MOST_AT_ONCE, RedriveOptions,
-    RedriveOutcome, RedriveResult, RedriveVerdict, Selection,
+    DeadLetterFilter, DeadLetterId, DeleteOutcome, DeleteResult, JobKind, MOST_AT_ONCE,
+    RedriveOptions, RedriveOutcome, RedriveResult, RedriveVerdict, Selection,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -118,6 +118,9 @@ pub(crate) struct DeletedEntry {
     id: String,
     /// `deleted`; else `not_found`, `already_redriven`, `store_failed`, `stopping`.
     outcome: &'static str,
+    /// The id that its message has since it was redriven.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message_id: Option<String>,
 }
 
 /// Put dead letters back at the tails of the queues of the very bindings that gave up on them.
@@ -382,9 +385,14 @@ impl From<RedriveResult> for RedrivenEntry {
 
 impl From<DeleteResult> for DeletedEntry {
     fn from(result: DeleteResult) -> Self {
+        let message_id = match &result.outcome {
+            DeleteOutcome::AlreadyRedriven { message_id } => Some(message_id.to_string()),
+            _ => None,
+        };
         Self {
             id: result.id.to_string(),
             outcome: result.outcome.as_str(),
+            message_id,
         }
     }
 }

@@ -25,6 +25,9 @@ const BODY: usize = 32 << 20;
 /// The longest text of MQTT, in bytes.
 const LONGEST_TEXT: usize = 65_535;
 
+/// What comes of a line in the place of an entry that the export could not read.
+const UNREADABLE: &str = "unreadable";
+
 /// One line of an export.
 #[derive(Debug, Deserialize)]
 struct Line {
@@ -68,7 +71,7 @@ pub(crate) struct ImportedLine {
     /// The line, from 1.
     line: usize,
     /// `imported` or `already_imported`; else `binding_not_found`, `dead_letters_full`,
-    /// `store_failed`, `stopping`.
+    /// `store_failed`, `stopping`, or `unreadable` where the export could not read the entry.
     outcome: &'static str,
     /// The dead letter that it is here.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -77,8 +80,9 @@ pub(crate) struct ImportedLine {
 
 /// Keep dead letters that were exported, here or at another bridge: a line of JSON each.
 ///
-/// All lines are understood before any is kept. 200 when each one is kept, 207 when one is not, 429
-/// while another import is under way.
+/// All lines are understood before any is kept; one that says that its entry could not be read is
+/// understood, and left out. 200 when each one is kept, 207 when one is not, 429 while another
+/// import is under way.
 #[utoipa::path(
     post, path = "/api/v1/dead-letters/import", tag = "dead letters", operation_id = "import",
     request_body(content = String, content_type = "application/x-ndjson",
@@ -115,11 +119,17 @@ pub(crate) async fn import(
             let detail = format!("at most {MOST_AT_ONCE} at a time");
             return Err(Problem::new(Kind::Invalid, detail).at(number, 1));
         }
-        let line: Line = request::parse(line).map_err(|problem| problem.on_line(number))?;
-        let import = line.checked(app.clock.wall());
+        let import = match request::parse::<Line>(line) {
+            Ok(line) => Some(line.checked(app.clock.wall())),
+            Err(_) if is_unreadable(line) => None,
+            Err(problem) => return Err(problem.on_line(number)),
+        };
+        let import = import.transpose();
         all.push((number, import.map_err(|problem| problem.at(number, 1))?));
     }
-    let (lines, imports): (Vec<usize>, Vec<Import>) = all.into_iter().unzip();
+    let (lines, imports): (Vec<usize>, Vec<Option<Import>>) = all.into_iter().unzip();
+    let readable: Vec<bool> = imports.iter().map(Option::is_some).collect();
+    let imports: Vec<Import> = imports.into_iter().flatten().collect();
     let messages: Vec<MessageId> = imports.iter().map(|import| import.stored.id).collect();
     let mut act = Act::of(&who, "import", &messages).begins();
     let done = app.act(async move {
@@ -127,14 +137,22 @@ pub(crate) async fn import(
             act.ended(&error);
             failed(error)
         })?;
-        let results: Vec<_> = lines.into_iter().zip(&outcomes).map(result).collect();
+        let came = messages.iter().zip(&outcomes).map(|(message, outcome)| {
+            let id = kept_as(outcome).unwrap_or_else(|| message.to_string());
+            (id, outcome.as_str().to_owned())
+        });
+        act.came(came);
+        let mut outcomes = outcomes.iter();
+        let results = lines.into_iter().zip(readable).map(|(line, readable)| {
+            let outcome = readable.then(|| outcomes.next()).flatten();
+            ImportedLine {
+                line,
+                outcome: outcome.map_or(UNREADABLE, ImportOutcome::as_str),
+                id: outcome.and_then(kept_as),
+            }
+        });
+        let results: Vec<_> = results.collect();
         let kept = results.iter().filter(|result| result.id.is_some()).count();
-        let came = messages.iter().zip(&results);
-        act.came(came.map(|(message, result)| {
-            let id = result.id.as_deref();
-            let id = id.map_or_else(|| message.to_string(), ToOwned::to_owned);
-            (id, result.outcome.to_owned())
-        }));
         act.ended(format_args!("{kept} of {} kept", results.len()));
         Ok((results, kept))
     });
@@ -148,16 +166,21 @@ pub(crate) async fn import(
     Ok((status(well), Json(answer)).into_response())
 }
 
-fn result((line, outcome): (usize, &ImportOutcome)) -> ImportedLine {
-    let id = match outcome {
+/// The dead letter that it is here, if it is one.
+fn kept_as(outcome: &ImportOutcome) -> Option<String> {
+    match outcome {
         ImportOutcome::Imported(id) | ImportOutcome::AlreadyImported(id) => Some(id.to_string()),
         _ => None,
-    };
-    ImportedLine {
-        line,
-        outcome: outcome.as_str(),
-        id,
     }
+}
+
+/// Whether a line stands in the place of an entry that the export could not read.
+fn is_unreadable(line: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Mark {
+        unreadable: bool,
+    }
+    serde_json::from_slice(line).is_ok_and(|mark: Mark| mark.unreadable)
 }
 
 impl Line {
