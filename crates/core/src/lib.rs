@@ -17,6 +17,7 @@
 
 mod backoff;
 mod clock;
+mod given_up;
 mod id;
 mod message;
 mod permit;
@@ -30,6 +31,7 @@ mod verdict;
 
 pub use backoff::{Backoff, InvalidBackoff};
 pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
+pub use given_up::GivenUp;
 pub use id::{BindingKey, InvalidMessageId, InvalidName, MessageId, Name, Seq};
 pub use message::{Expiry, Message, PayloadFormat, Properties, QoS};
 pub use permit::{Permission, Permit};
@@ -40,7 +42,8 @@ pub use sink::{
 pub use source::{Acknowledge, Delivery, Remainder, Source, SourceState, Subscription};
 pub use store::{
     BoxFuture, Cause, DeadLetterInfo, DeferInfo, Destination, Durability, Move, Moved, Pending,
-    Placement, Quantity, ReadLimit, Seated, Store, StoreError, StoredMessage, Usage, View,
+    Placement, Quantity, ReadFrom, ReadLimit, Seated, Store, StoreError, StoredMessage, Usage,
+    View,
 };
 pub use template::{
     InvalidTemplate, RenderError, TemplateContext, TemplateProblem, TopicShape, TopicTemplate,

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{BindingKey, Message, MessageId, Name, Reason, Seq, Timestamp};
+use crate::{BindingKey, GivenUp, Message, MessageId, Name, Reason, Seq, Timestamp};
 
 /// A future behind a pointer, so that the contracts can be used as trait objects.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -70,15 +70,19 @@ pub trait Store: Send + Sync + fmt::Debug {
         limit: ReadLimit,
     ) -> Pending<Vec<Seated>>;
 
-    /// Reads durable entries of one view backwards: those that come before `before`, the last
-    /// one first. Else like [`Store::read`].
-    fn read_back(
+    /// Reads durable dead letters, of those that `which` takes the ones that `from` says. Else
+    /// like [`Store::read`]; what `which` does not take is not read, and costs little.
+    fn read_dead_letters(
         &self,
         binding: &BindingKey,
-        view: View,
-        before: Option<Seq>,
+        which: GivenUp,
+        from: ReadFrom,
         limit: ReadLimit,
     ) -> Pending<Vec<Seated>>;
+
+    /// How many durable dead letters `which` takes, exactly; those that cannot be read are counted
+    /// as well. It takes a few milliseconds for a million, and no look at any of them.
+    fn count_dead_letters(&self, binding: &BindingKey, which: GivenUp) -> Pending<u64>;
 
     /// What waits at `binding`, admitted puts included. Cheap.
     fn usage(&self, binding: &BindingKey) -> Usage;
@@ -269,6 +273,15 @@ pub struct Seated {
     pub deferred: Option<DeferInfo>,
     /// Set in the view of dead letters.
     pub dead_letter: Option<DeadLetterInfo>,
+}
+
+/// Where a read begins, and which way it goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadFrom {
+    /// At the first entry behind that one, or at the first of all.
+    After(Option<Seq>),
+    /// At the last entry before that one, or at the last of all; backwards.
+    Before(Option<Seq>),
 }
 
 /// How much to read at once; at least one entry is read, however large.

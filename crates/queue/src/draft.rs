@@ -5,10 +5,10 @@ use std::collections::HashMap;
 
 use bridge_core::{Moved, Seq, StoreError, View};
 
-use crate::effect::{Effect, view_of};
+use crate::effect::Effect;
 use crate::fetch::{Address, FetchError, Fetcher, message_in};
 use crate::frame::{self, Kind};
-use crate::index::SlotId;
+use crate::index::{SlotId, Standing};
 use crate::record::{
     MessageHead, SeqRange, encode_deferral, encode_delete, encode_giving_up, encode_message,
     encode_places, encode_redrive, encode_settle, ranges_of,
@@ -136,7 +136,7 @@ impl Draft {
             self.effects.push(Effect::Place {
                 slot: place.slot,
                 entry,
-                view: view_of(&place.placed),
+                standing: Standing::of(&place.placed),
             });
         }
         Seq::new(seq)
@@ -169,14 +169,14 @@ impl Draft {
                     encode_deferral(out, &name, seq, info);
                 });
                 now = Some(View::Deferred);
-                self.advance(slot, seq, View::Deferred, at);
+                self.advance(slot, seq, Standing::Deferred, at);
             }
             Change::DeadLetter(info) => {
                 let (_, at) = self.append(Kind::DeadLetter, |out| {
                     encode_giving_up(out, &name, seq, info);
                 });
                 now = Some(View::DeadLetters);
-                self.advance(slot, seq, View::DeadLetters, at);
+                self.advance(slot, seq, Standing::DeadLetter(info.into()), at);
             }
             Change::Delete => {
                 let (_, at) = self.append(Kind::Delete, |out| encode_delete(out, &name, seq));
@@ -198,7 +198,7 @@ impl Draft {
                 self.effects.push(Effect::Place {
                     slot,
                     entry,
-                    view: View::Queue,
+                    standing: Standing::Queue,
                 });
                 new_seq = redriven;
             }
@@ -209,11 +209,11 @@ impl Draft {
         })
     }
 
-    fn advance(&mut self, slot: SlotId, seq: u64, view: View, info: Location) {
+    fn advance(&mut self, slot: SlotId, seq: u64, standing: Standing, info: Location) {
         self.effects.push(Effect::Advance {
             slot,
             seq,
-            view,
+            standing,
             info,
         });
     }

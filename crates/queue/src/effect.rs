@@ -1,10 +1,10 @@
 //! What one record changes in the index: the same whether it was just written or read at opening.
 
-use bridge_core::{BindingKey, View};
+use bridge_core::BindingKey;
 
 use crate::codec::Malformed;
-use crate::index::{Index, SlotId};
-use crate::record::{MessageHead, Placed, Record, SeqRange};
+use crate::index::{Index, SlotId, Standing};
+use crate::record::{MessageHead, Record, SeqRange};
 use crate::run::{Entry, Location};
 
 /// One change. A record makes one or several.
@@ -14,19 +14,19 @@ pub(crate) enum Effect {
     Place {
         slot: SlotId,
         entry: Entry,
-        view: View,
+        standing: Standing,
     },
     /// An entry is where it was, and lies elsewhere now, its circumstances too.
     Copied {
         slot: SlotId,
         entry: Entry,
-        view: View,
+        standing: Standing,
     },
     /// An entry moves forward; its circumstances lie at `info`.
     Advance {
         slot: SlotId,
         seq: u64,
-        view: View,
+        standing: Standing,
         info: Location,
     },
     /// The circumstances of an entry lie elsewhere now.
@@ -47,21 +47,29 @@ impl Effect {
     pub(crate) fn apply(self, index: &mut Index) {
         match self {
             // Twice in the journal only when moving it to another segment was cut short.
-            Self::Place { slot, entry, view } => index.place_new(slot, entry, view),
-            Self::Copied { slot, entry, view } => {
+            Self::Place {
+                slot,
+                entry,
+                standing,
+            } => index.place_new(slot, entry, standing),
+            Self::Copied {
+                slot,
+                entry,
+                standing,
+            } => {
                 let old = index.find(slot, entry.seq);
                 let old = old.map(|(_, old, _)| old.location.segment);
-                index.place(slot, entry, view, entry.location);
+                index.place(slot, entry, standing, entry.location);
                 let new = entry.location.segment;
                 index.segments.add_copy(new, entry.seq, old);
             }
             Self::Advance {
                 slot,
                 seq,
-                view,
+                standing,
                 info,
             } => {
-                index.advance(slot, seq, view, info);
+                index.advance(slot, seq, standing, info);
             }
             Self::InfoMoved { slot, seq, info } => index.move_info(slot, seq, info),
             Self::End {
@@ -113,11 +121,19 @@ pub(crate) fn effects(
             let mut effects = Vec::with_capacity(places.len());
             for (name, placed) in places {
                 let slot = slot(name)?;
-                let view = view_of(placed);
+                let standing = Standing::of(placed);
                 effects.push(if *seq == frame_seq {
-                    Effect::Place { slot, entry, view }
+                    Effect::Place {
+                        slot,
+                        entry,
+                        standing,
+                    }
                 } else {
-                    Effect::Copied { slot, entry, view }
+                    Effect::Copied {
+                        slot,
+                        entry,
+                        standing,
+                    }
                 });
             }
             effects
@@ -134,13 +150,13 @@ pub(crate) fn effects(
         Record::Defer { binding, seq, .. } => vec![Effect::Advance {
             slot: slot(binding)?,
             seq: *seq,
-            view: View::Deferred,
+            standing: Standing::Deferred,
             info: location,
         }],
-        Record::DeadLetter { binding, seq, .. } => vec![Effect::Advance {
+        Record::DeadLetter { binding, seq, info } => vec![Effect::Advance {
             slot: slot(binding)?,
             seq: *seq,
-            view: View::DeadLetters,
+            standing: Standing::DeadLetter(info.into()),
             info: location,
         }],
         Record::Redrive {
@@ -165,7 +181,7 @@ pub(crate) fn effects(
                 Effect::Place {
                     slot,
                     entry,
-                    view: View::Queue,
+                    standing: Standing::Queue,
                 },
             ]
         }
@@ -176,13 +192,4 @@ pub(crate) fn effects(
         }],
         Record::Segments(_) | Record::Retire(_) | Record::Gap => Vec::new(),
     })
-}
-
-/// The view in which a record places a message.
-pub(crate) const fn view_of(placed: &Placed) -> View {
-    match placed {
-        Placed::Queue => View::Queue,
-        Placed::Deferred(_) => View::Deferred,
-        Placed::Dead(_) => View::DeadLetters,
-    }
 }

@@ -7,9 +7,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use bridge_core::{BindingKey, Quantity, Timestamp, View};
+use bridge_core::{BindingKey, GivenUp, Quantity, ReadFrom, Seq, Timestamp, View};
 
-use crate::record::SeqRange;
+use crate::dead::{DeadLetters, Why};
+use crate::record::{Placed, SeqRange};
 use crate::run::{Entry, Held, Location, Queued, Run, Seat};
 use crate::segments::Segments;
 
@@ -27,6 +28,34 @@ impl SlotId {
     }
 }
 
+/// In which view an entry is, with what memory holds of why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Queue,
+    Deferred,
+    DeadLetter(Why),
+}
+
+impl Standing {
+    /// Where a record places a message.
+    pub(crate) fn of(placed: &Placed) -> Self {
+        match placed {
+            Placed::Queue => Self::Queue,
+            Placed::Deferred(_) => Self::Deferred,
+            Placed::Dead(info) => Self::DeadLetter(info.into()),
+        }
+    }
+
+    /// How far on it is: entries only go forward.
+    const fn rank(self) -> u8 {
+        match self {
+            Self::Queue => 0,
+            Self::Deferred => 1,
+            Self::DeadLetter(_) => 2,
+        }
+    }
+}
+
 /// One binding.
 #[derive(Debug)]
 struct Slot {
@@ -35,7 +64,7 @@ struct Slot {
     name: Arc<str>,
     queue: Run<Queued>,
     deferred: Run<Held>,
-    dead: Run<Held>,
+    dead: DeadLetters,
     queue_bytes: u64,
     deferred_bytes: u64,
     dead_bytes: u64,
@@ -74,7 +103,7 @@ impl Index {
             name,
             queue: Run::default(),
             deferred: Run::default(),
-            dead: Run::default(),
+            dead: DeadLetters::default(),
             queue_bytes: 0,
             deferred_bytes: 0,
             dead_bytes: 0,
@@ -105,18 +134,18 @@ impl Index {
     }
 
     /// Places an entry. One that is there already, as after a copy, moves to the new location,
-    /// and forward to `view` if that is further on.
-    pub(crate) fn place(&mut self, id: SlotId, entry: Entry, view: View, info: Location) {
-        let (view, info) = match self.find(id, entry.seq) {
-            Some((old, _, Some(old_info))) if rank(old) > rank(view) => (old, old_info),
-            _ => (view, info),
+    /// and forward to `standing` if that is further on.
+    pub(crate) fn place(&mut self, id: SlotId, entry: Entry, standing: Standing, info: Location) {
+        let (standing, info) = match self.held(id, entry.seq) {
+            Some((old, held)) if old.rank() > standing.rank() => (old, held.info),
+            _ => (standing, info),
         };
         self.remove(id, entry.seq);
-        self.insert(id, entry, view, info);
+        self.insert(id, entry, standing, info);
     }
 
     /// Places an entry that is in no view.
-    fn insert(&mut self, id: SlotId, entry: Entry, view: View, info: Location) {
+    fn insert(&mut self, id: SlotId, entry: Entry, standing: Standing, info: Location) {
         let Entry {
             seq,
             received,
@@ -134,8 +163,8 @@ impl Index {
             info,
             size,
         };
-        match view {
-            View::Queue => {
+        match standing {
+            Standing::Queue => {
                 let queued = Queued {
                     received,
                     location,
@@ -145,12 +174,12 @@ impl Index {
                 slot.queue_bytes += bytes;
                 return;
             }
-            View::Deferred => {
+            Standing::Deferred => {
                 slot.deferred.insert(seq, held);
                 slot.deferred_bytes += bytes;
             }
-            View::DeadLetters => {
-                slot.dead.insert(seq, held);
+            Standing::DeadLetter(why) => {
+                slot.dead.insert(seq, held, why);
                 slot.dead_bytes += bytes;
             }
         }
@@ -160,12 +189,12 @@ impl Index {
     }
 
     /// Places an entry that comes to be, unless it is known already.
-    pub(crate) fn place_new(&mut self, id: SlotId, entry: Entry, view: View) {
+    pub(crate) fn place_new(&mut self, id: SlotId, entry: Entry, standing: Standing) {
         let Some(slot) = self.slots.get(id.0) else {
             return;
         };
         if entry.seq > slot.highest || self.find(id, entry.seq).is_none() {
-            self.insert(id, entry, view, entry.location);
+            self.insert(id, entry, standing, entry.location);
         }
     }
 
@@ -181,7 +210,7 @@ impl Index {
             slot.deferred_bytes -= u64::from(held.size);
             held
         } else {
-            let held = slot.dead.remove(seq)?;
+            let (held, _) = slot.dead.remove(seq)?;
             slot.dead_bytes -= u64::from(held.size);
             held
         };
@@ -209,22 +238,28 @@ impl Index {
         let within = |seq: &u64| *seq <= range.end;
         let queued = slot.queue.iter_from(range.start).map(|(seq, _)| seq);
         let mut seqs: Vec<u64> = queued.take_while(within).collect();
-        for held in [&slot.deferred, &slot.dead] {
-            let held = held.iter_from(range.start).map(|(seq, _)| seq);
-            seqs.extend(held.take_while(within));
-        }
+        let deferred = slot.deferred.iter_from(range.start).map(|(seq, _)| seq);
+        seqs.extend(deferred.take_while(within));
+        let dead = slot.dead.iter_from(GivenUp::ALL, range.start);
+        seqs.extend(dead.map(|(seq, _)| seq).take_while(within));
         for seq in seqs {
             self.remove(id, seq);
         }
     }
 
-    /// Moves an entry forward to `view`, or notes new circumstances for a deferred one.
-    /// Says whether it was where such a move may start.
-    pub(crate) fn advance(&mut self, id: SlotId, seq: u64, view: View, info: Location) -> bool {
+    /// Moves an entry forward, or notes new circumstances for a deferred one. Says whether it was
+    /// where such a move may start.
+    pub(crate) fn advance(
+        &mut self,
+        id: SlotId,
+        seq: u64,
+        standing: Standing,
+        info: Location,
+    ) -> bool {
         let from = self.view_of(id, seq);
-        let may = match view {
-            View::Queue => false,
-            View::Deferred | View::DeadLetters => {
+        let may = match standing {
+            Standing::Queue => false,
+            Standing::Deferred | Standing::DeadLetter(_) => {
                 matches!(from, Some(View::Queue | View::Deferred))
             }
         };
@@ -241,24 +276,28 @@ impl Index {
             location,
             size,
         };
-        self.insert(id, entry, view, info);
+        self.insert(id, entry, standing, info);
         true
     }
 
     /// Notes where an entry's circumstances lie from now on.
     pub(crate) fn move_info(&mut self, id: SlotId, seq: u64, info: Location) {
+        let Some((standing, held)) = self.held(id, seq) else {
+            return;
+        };
         let Some(slot) = self.slots.get_mut(id.0) else {
             return;
         };
-        let held = match slot.deferred.get_mut(seq) {
-            Some(held) => held,
-            None => match slot.dead.get_mut(seq) {
-                Some(held) => held,
-                None => return,
-            },
-        };
-        let old = std::mem::replace(&mut held.info, info);
+        let old = held.info;
         let own = held.location;
+        let held = Held { info, ..held };
+        match standing {
+            Standing::DeadLetter(why) => {
+                slot.dead.remove(seq);
+                slot.dead.insert(seq, held, why);
+            }
+            _ => slot.deferred.insert(seq, held),
+        }
         if old != own {
             self.segments.remove_info(old);
         }
@@ -285,18 +324,35 @@ impl Index {
         if let Some(queued) = slot.queue.get(seq) {
             return Some((View::Queue, seat(queued.location), None));
         }
-        let (view, held) = match slot.deferred.get(seq) {
-            Some(held) => (View::Deferred, held),
-            None => (View::DeadLetters, slot.dead.get(seq)?),
+        let (standing, held) = self.held(id, seq)?;
+        let view = match standing {
+            Standing::DeadLetter(_) => View::DeadLetters,
+            _ => View::Deferred,
         };
         Some((view, seat(held.location), Some(held.info)))
+    }
+
+    /// An entry that is deferred or a dead letter.
+    fn held(&self, id: SlotId, seq: u64) -> Option<(Standing, Held)> {
+        let slot = self.slots.get(id.0)?;
+        if let Some(held) = slot.deferred.get(seq) {
+            return Some((Standing::Deferred, *held));
+        }
+        let (held, why) = slot.dead.get(seq)?;
+        Some((Standing::DeadLetter(why), held))
+    }
+
+    /// How many dead letters `which` takes.
+    pub(crate) fn count_dead_letters(&self, id: SlotId, which: &GivenUp) -> u64 {
+        let slot = self.slots.get(id.0);
+        slot.map_or(0, |slot| slot.dead.count(which))
     }
 
     /// The size of a dead letter, by `Message::size`; 0 for what is none.
     pub(crate) fn size_of_dead_letter(&self, id: SlotId, seq: u64) -> u64 {
         let slot = self.slots.get(id.0);
         let held = slot.and_then(|slot| slot.dead.get(seq));
-        held.map_or(0, |held| u64::from(held.size))
+        held.map_or(0, |(held, _)| u64::from(held.size))
     }
 
     /// Entries of one view from the number `from` on, up to `count` of them and, after the
@@ -316,18 +372,20 @@ impl Index {
         match view {
             View::Queue => page.fill(slot.queue.iter_from(from).map(queued_row)),
             View::Deferred => page.fill(slot.deferred.iter_from(from).map(held_row)),
-            View::DeadLetters => page.fill(slot.dead.iter_from(from).map(held_row)),
+            View::DeadLetters => {
+                page.fill(slot.dead.iter_from(GivenUp::ALL, from).map(held_row));
+            }
         }
         page.rows
     }
 
-    /// Entries of one view below the number `before`, the last ones, in their order; bounded like
-    /// [`Self::page`].
-    pub(crate) fn page_back(
+    /// Dead letters that `which` takes, in their order: from a number on, or the last ones before
+    /// one. Bounded like [`Self::page`].
+    pub(crate) fn dead_letters(
         &self,
         id: SlotId,
-        view: View,
-        before: u64,
+        which: GivenUp,
+        from: ReadFrom,
         count: usize,
         bytes: u64,
     ) -> Vec<(Seat, Option<Location>)> {
@@ -335,12 +393,17 @@ impl Index {
             return Vec::new();
         };
         let mut page = Page::new(count, bytes);
-        match view {
-            View::Queue => page.fill(slot.queue.iter_back(before).map(queued_row)),
-            View::Deferred => page.fill(slot.deferred.iter_back(before).map(held_row)),
-            View::DeadLetters => page.fill(slot.dead.iter_back(before).map(held_row)),
+        match from {
+            ReadFrom::After(seq) => {
+                let rows = slot.dead.iter_from(which, behind(seq));
+                page.fill(rows.map(held_row));
+            }
+            ReadFrom::Before(seq) => {
+                let before = seq.map_or(u64::MAX, Seq::get);
+                page.fill(slot.dead.iter_back(which, before).map(held_row));
+                page.rows.reverse();
+            }
         }
-        page.rows.reverse();
         page.rows
     }
 
@@ -415,11 +478,7 @@ impl Page {
     }
 }
 
-/// How far on a view is: entries only go forward.
-const fn rank(view: View) -> u8 {
-    match view {
-        View::Queue => 0,
-        View::Deferred => 1,
-        View::DeadLetters => 2,
-    }
+/// The first number behind `seq`, or of all.
+pub(crate) fn behind(seq: Option<Seq>) -> u64 {
+    seq.map_or(0, |seq| seq.get().saturating_add(1))
 }

@@ -6,30 +6,31 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use bridge_core::{
-    BindingKey, Destination, Durability, Move, Moved, Pending, Placement, Quantity, ReadLimit,
-    Seated, Seq, Store, StoreError, StoredMessage, Usage, View,
+    BindingKey, Destination, Durability, GivenUp, Move, Moved, Pending, Placement, Quantity,
+    ReadFrom, ReadLimit, Seated, Seq, Store, StoreError, StoredMessage, Usage, View,
 };
 use futures_channel::oneshot;
 
 use crate::active::Active;
 use crate::disk::{Disk, Layout, RealDisk};
+use crate::index::SlotId;
 use crate::lock::FolderLock;
 use crate::options::{JournalOptions, OpenError};
 use crate::pipe::Pipe;
-use crate::reading::{self, From, ReadJob};
+use crate::reading::{self, Job, ReadJob, Wanted};
 use crate::record::Placed;
 use crate::recovery::{io_error, scan};
 use crate::repair::repair;
 use crate::report::RecoveryReport;
 use crate::segments::SegmentState;
-use crate::shared::{Change, JournalStats, Place, Put, Request, Shared, State};
+use crate::shared::{Answer, Change, JournalStats, Place, Put, Request, Shared, State};
 use crate::writer::Writer;
 
 /// The durable store: see the [crate's documentation](crate).
 #[derive(Debug)]
 pub struct Journal {
     shared: Arc<Shared>,
-    reader: Mutex<Option<Sender<ReadJob>>>,
+    reader: Mutex<Option<Sender<Job>>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     lock: Mutex<Option<FolderLock>>,
 }
@@ -139,7 +140,7 @@ impl Journal {
     pub fn close(&self) {
         self.shared.lock().closing = true;
         self.shared.wake();
-        let lock = |reader: &Mutex<Option<Sender<ReadJob>>>| {
+        let lock = |reader: &Mutex<Option<Sender<Job>>>| {
             drop(reader.lock().unwrap_or_else(PoisonError::into_inner).take());
         };
         lock(&self.reader);
@@ -173,24 +174,33 @@ impl Journal {
         }
     }
 
-    fn read_from(
+    fn read_page(
         &self,
         binding: &BindingKey,
-        view: View,
-        from: From,
+        what: Wanted,
         limit: ReadLimit,
     ) -> Pending<Vec<Seated>> {
+        self.ask(binding, |slot, answer| {
+            Job::Read(ReadJob {
+                slot,
+                what,
+                limit,
+                answer,
+            })
+        })
+    }
+
+    /// Asks the reader for something of `binding`; of one that is not known there is nothing.
+    fn ask<T: Default + Send + 'static>(
+        &self,
+        binding: &BindingKey,
+        job: impl FnOnce(SlotId, Answer<T>) -> Job,
+    ) -> Pending<T> {
         let Some(slot) = self.shared.lock().index.slot_of(binding) else {
-            return at_once(Ok(Vec::new()));
+            return at_once(Ok(T::default()));
         };
         let (answer, result) = oneshot::channel();
-        let job = ReadJob {
-            slot,
-            view,
-            from,
-            limit,
-            answer,
-        };
+        let job = job(slot, answer);
         let reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
         let sent = reader.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
         if sent {
@@ -365,17 +375,25 @@ impl Store for Journal {
         after: Option<Seq>,
         limit: ReadLimit,
     ) -> Pending<Vec<Seated>> {
-        self.read_from(binding, view, From::After(after), limit)
+        self.read_page(binding, Wanted::View(view, after), limit)
     }
 
-    fn read_back(
+    fn read_dead_letters(
         &self,
         binding: &BindingKey,
-        view: View,
-        before: Option<Seq>,
+        which: GivenUp,
+        from: ReadFrom,
         limit: ReadLimit,
     ) -> Pending<Vec<Seated>> {
-        self.read_from(binding, view, From::Before(before), limit)
+        self.read_page(binding, Wanted::DeadLetters(which, from), limit)
+    }
+
+    fn count_dead_letters(&self, binding: &BindingKey, which: GivenUp) -> Pending<u64> {
+        self.ask(binding, |slot, answer| Job::CountDeadLetters {
+            slot,
+            which,
+            answer,
+        })
     }
 
     fn usage(&self, binding: &BindingKey) -> Usage {

@@ -40,6 +40,7 @@
 mod active;
 mod answers;
 mod codec;
+mod dead;
 mod disk;
 mod draft;
 mod effect;

@@ -3,30 +3,48 @@
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
-use bridge_core::{ReadLimit, Seated, Seq, StoreError, View};
+use bridge_core::{GivenUp, ReadFrom, ReadLimit, Seated, Seq, StoreError, View};
 
 use crate::fetch::{Address, FetchError, Fetcher, Info, info_in, message_in};
-use crate::index::{Index, SlotId};
+use crate::index::{Index, SlotId, behind};
 use crate::run::{Location, Seat};
 use crate::shared::{Answer, Shared};
+
+/// What the reader is asked for.
+#[derive(Debug)]
+pub(crate) enum Job {
+    Read(ReadJob),
+    CountDeadLetters {
+        slot: SlotId,
+        which: GivenUp,
+        answer: Answer<u64>,
+    },
+}
 
 /// One read of one view.
 #[derive(Debug)]
 pub(crate) struct ReadJob {
     pub(crate) slot: SlotId,
-    pub(crate) view: View,
-    pub(crate) from: From,
+    pub(crate) what: Wanted,
     pub(crate) limit: ReadLimit,
     pub(crate) answer: Answer<Vec<Seated>>,
 }
 
-/// Where a read begins, and which way it goes.
+/// Of what a page is read.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum From {
-    /// At the first entry behind that one, or at the first of all.
-    After(Option<Seq>),
-    /// At the last entry before that one, or at the last of all; backwards.
-    Before(Option<Seq>),
+pub(crate) enum Wanted {
+    /// What comes behind an entry of a view.
+    View(View, Option<Seq>),
+    DeadLetters(GivenUp, ReadFrom),
+}
+
+impl Wanted {
+    const fn view(self) -> View {
+        match self {
+            Self::View(view, _) => view,
+            Self::DeadLetters(..) => View::DeadLetters,
+        }
+    }
 }
 
 /// An entry of a page, with the addresses at which it is to be read.
@@ -53,7 +71,7 @@ impl InfoAt {
 }
 
 /// Reads until no one can ask any more.
-pub(crate) fn run(shared: &Arc<Shared>, jobs: &Receiver<ReadJob>) {
+pub(crate) fn run(shared: &Arc<Shared>, jobs: &Receiver<Job>) {
     let mut fetcher = Fetcher::new(shared.disk.clone(), shared.layout.clone());
     loop {
         let job = jobs.try_recv().or_else(|_| {
@@ -62,10 +80,22 @@ pub(crate) fn run(shared: &Arc<Shared>, jobs: &Receiver<ReadJob>) {
             fetcher.close_all_but(|_| false);
             jobs.recv()
         });
-        let Ok(job) = job else { return };
-        let page = read(shared, &mut fetcher, &job);
         // Who asked may have lost interest.
-        let _ = job.answer.send(Ok(page));
+        match job {
+            Ok(Job::Read(job)) => {
+                let page = read(shared, &mut fetcher, &job);
+                let _ = job.answer.send(Ok(page));
+            }
+            Ok(Job::CountDeadLetters {
+                slot,
+                which,
+                answer,
+            }) => {
+                let count = shared.lock().index.count_dead_letters(slot, &which);
+                let _ = answer.send(Ok(count));
+            }
+            Err(_) => return,
+        }
     }
 }
 
@@ -75,14 +105,10 @@ fn read(shared: &Shared, fetcher: &mut Fetcher, job: &ReadJob) -> Vec<Seated> {
     let index = &state.index;
     let name = index.name(job.slot);
     // Frames are read in the order in which they lie, whichever way the read goes.
-    let entries = match job.from {
-        From::After(seq) => {
-            let from = seq.map_or(0, |seq| seq.get().saturating_add(1));
-            index.page(job.slot, job.view, from, entries, bytes)
-        }
-        From::Before(seq) => {
-            let before = seq.map_or(u64::MAX, Seq::get);
-            index.page_back(job.slot, job.view, before, entries, bytes)
+    let entries = match job.what {
+        Wanted::View(view, after) => index.page(job.slot, view, behind(after), entries, bytes),
+        Wanted::DeadLetters(which, from) => {
+            index.dead_letters(job.slot, which, from, entries, bytes)
         }
     };
     let address = |location| Address::of(index, location);
@@ -103,7 +129,7 @@ fn read(shared: &Shared, fetcher: &mut Fetcher, job: &ReadJob) -> Vec<Seated> {
         }
         page.extend(seat(shared, fetcher, job, &name, *row));
     }
-    if matches!(job.from, From::Before(_)) {
+    if matches!(job.what, Wanted::DeadLetters(_, ReadFrom::Before(_))) {
         page.reverse();
     }
     page
@@ -126,7 +152,7 @@ fn seat(
         // Settled, moved on or moved to another segment since the page was made?
         let state = shared.lock();
         let (view, entry, info) = state.index.find(job.slot, seq)?;
-        if view != job.view {
+        if view != job.what.view() {
             return None;
         }
         let again = Row {

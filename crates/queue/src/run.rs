@@ -192,13 +192,6 @@ impl<T: Copy> Run<T> {
         chunk.rows.get(chunk.find(seq)?).map(|row| &row.1)
     }
 
-    pub(crate) fn get_mut(&mut self, seq: u64) -> Option<&mut T> {
-        let at = self.chunk_of(seq);
-        let chunk = self.chunks.get_mut(at)?;
-        let within = chunk.find(seq)?;
-        chunk.rows.get_mut(within).map(|row| &mut row.1)
-    }
-
     pub(crate) fn remove(&mut self, seq: u64) -> Option<T> {
         let at = self.chunk_of(seq);
         let chunk = self.chunks.get_mut(at)?;

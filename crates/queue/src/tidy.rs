@@ -6,14 +6,14 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use bridge_core::{StoreError, View};
+use bridge_core::StoreError;
 use tracing::warn;
 
 use crate::draft::Draft;
 use crate::effect::Effect;
 use crate::fetch::{Address, Info, info_in};
 use crate::frame::{Frame, Kind};
-use crate::index::{Index, SlotId};
+use crate::index::{Index, SlotId, Standing};
 use crate::record::{
     MessageHead, Placed, Record, SeqRange, encode_deferral, encode_delete, encode_giving_up,
     encode_places, encode_seqs, encode_settle,
@@ -86,7 +86,6 @@ struct Copying {
 /// A place at which a message that is copied still is.
 struct Alive {
     slot: SlotId,
-    view: View,
     placed: Placed,
 }
 
@@ -375,8 +374,12 @@ impl Writer {
             location: at,
             size,
         };
-        for (_, Alive { slot, view, .. }) in alive {
-            draft.effects.push(Effect::Copied { slot, entry, view });
+        for (_, Alive { slot, placed }) in alive {
+            draft.effects.push(Effect::Copied {
+                slot,
+                entry,
+                standing: Standing::of(&placed),
+            });
         }
     }
 
@@ -389,10 +392,10 @@ impl Writer {
     ) -> Result<Option<Alive>, ()> {
         let state = self.shared.lock();
         let found = state.index.slot(name).and_then(|slot| {
-            let (view, entry, info) = state.index.find(slot, seq)?;
-            (entry.location == location).then_some((slot, view, info))
+            let (_, entry, info) = state.index.find(slot, seq)?;
+            (entry.location == location).then_some((slot, info))
         });
-        let Some((slot, view, info)) = found else {
+        let Some((slot, info)) = found else {
             return Ok(None);
         };
         let info = info.map(|info| Address::of(&state.index, info));
@@ -409,7 +412,7 @@ impl Writer {
                 }
             }
         };
-        Ok(Some(Alive { slot, view, placed }))
+        Ok(Some(Alive { slot, placed }))
     }
 
     /// Says again that entries are gone, as far as another segment may still hold them.

@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use bridge_core::{BindingKey, Clock, MessageId, Name, Store, StoreError};
+use futures_util::future::try_join_all;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -182,6 +183,22 @@ impl Shared {
         bindings.retain(|key| filter.takes_binding(key));
         bindings.retain(|key| self.store.usage(key).dead_letters.entries > 0);
         bindings
+    }
+
+    /// How many dead letters of `bindings` the filter takes, as far as that is known without a look
+    /// at the messages.
+    async fn count(
+        &self,
+        bindings: &[BindingKey],
+        filter: &DeadLetterFilter,
+    ) -> Result<u64, StoreError> {
+        let which = filter.given_up();
+        let counts = bindings
+            .iter()
+            .map(|key| self.store.count_dead_letters(key, which));
+        try_join_all(counts)
+            .await
+            .map(|counts| counts.into_iter().sum())
     }
 
     fn new_id(&self) -> MessageId {

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bridge_core::{
-    BindingKey, Destination, Durability, Move, Moved, Pending, ReadLimit, Seated, Seq, Store,
-    StoreError, StoredMessage, Usage, View,
+    BindingKey, Destination, Durability, GivenUp, Move, Moved, Pending, ReadFrom, ReadLimit,
+    Seated, Seq, Store, StoreError, StoredMessage, Usage, View,
 };
 use tokio::sync::watch;
 
@@ -184,16 +184,23 @@ impl<S: Store> Store for FailingStore<S> {
         }
     }
 
-    fn read_back(
+    fn read_dead_letters(
         &self,
         binding: &BindingKey,
-        view: View,
-        before: Option<Seq>,
+        which: GivenUp,
+        from: ReadFrom,
         limit: ReadLimit,
     ) -> Pending<Vec<Seated>> {
         match self.read_failure() {
             Some(failure) => failed(failure),
-            None => self.store.read_back(binding, view, before, limit),
+            None => self.store.read_dead_letters(binding, which, from, limit),
+        }
+    }
+
+    fn count_dead_letters(&self, binding: &BindingKey, which: GivenUp) -> Pending<u64> {
+        match self.read_failure() {
+            Some(failure) => failed(failure),
+            None => self.store.count_dead_letters(binding, which),
         }
     }
 

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bridge_core::{
-    BindingKey, DeadLetterInfo, DeferInfo, Destination, Durability, Move, Moved, Pending,
-    Placement, Quantity, ReadLimit, Seated, Seq, Store, StoreError, StoredMessage, Usage, View,
+    BindingKey, DeadLetterInfo, DeferInfo, Destination, Durability, GivenUp, Move, Moved, Pending,
+    Placement, Quantity, ReadFrom, ReadLimit, Seated, Seq, Store, StoreError, StoredMessage, Usage,
+    View,
 };
 
 /// Keeps everything until it is dropped; answers at once.
@@ -54,6 +55,14 @@ impl Inner {
     fn seated(&self, binding: &BindingKey, view: View) -> Vec<Seated> {
         let views = self.bindings.get(binding);
         views.map_or_else(Vec::new, |views| views.seated(view))
+    }
+
+    /// The dead letters that `which` takes.
+    fn taken(&self, binding: &BindingKey, which: GivenUp) -> Vec<Seated> {
+        let mut all = self.seated(binding, View::DeadLetters);
+        let taken = |seated: &Seated| seated.dead_letter.as_ref().is_some_and(|i| which.takes(i));
+        all.retain(taken);
+        all
     }
 
     fn put(&mut self, message: &Arc<StoredMessage>, to: &[Destination]) -> Result<Seq, StoreError> {
@@ -239,17 +248,26 @@ impl Store for MemoryStore {
         ready(Ok(page(all, limit)))
     }
 
-    fn read_back(
+    fn read_dead_letters(
         &self,
         binding: &BindingKey,
-        view: View,
-        before: Option<Seq>,
+        which: GivenUp,
+        from: ReadFrom,
         limit: ReadLimit,
     ) -> Pending<Vec<Seated>> {
-        let mut all = self.inner().seated(binding, view);
-        all.retain(|seated| before.is_none_or(|before| seated.seq < before));
-        all.reverse();
+        let mut all = self.inner().taken(binding, which);
+        match from {
+            ReadFrom::After(after) => all.retain(|seated| Some(seated.seq) > after),
+            ReadFrom::Before(before) => {
+                all.retain(|seated| before.is_none_or(|before| seated.seq < before));
+                all.reverse();
+            }
+        }
         ready(Ok(page(all, limit)))
+    }
+
+    fn count_dead_letters(&self, binding: &BindingKey, which: GivenUp) -> Pending<u64> {
+        ready(Ok(self.inner().taken(binding, which).len() as u64))
     }
 
     fn usage(&self, binding: &BindingKey) -> Usage {

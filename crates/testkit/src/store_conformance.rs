@@ -3,6 +3,7 @@
 //! A crate with a store of its own implements [`StoreUnderTest`] for it and writes
 //! `bridge_testkit::store_conformance_tests!(my_store())` in a module of its tests.
 
+mod dead_letters;
 mod entries;
 
 use std::sync::Arc;
@@ -13,6 +14,10 @@ use bridge_core::{
 };
 use futures_executor::block_on;
 
+pub use dead_letters::{
+    dead_letters_are_found_and_counted_by_reason_and_time, dead_letters_are_read_backwards_as_well,
+    i21_what_leaves_the_dead_letters_is_counted_no_more,
+};
 use entries::{
     ALL, SIZE, apply, dead, defer, delete, done, given_up, id, ids, key, message, put, queue, read,
     redrive, refused, seqs,
@@ -54,7 +59,9 @@ macro_rules! store_conformance_tests {
             i22_a_move_at_another_binding_changes_nothing
             i13_usage_counts_entries_and_bytes
             a_page_is_bounded_and_goes_on_where_the_last_one_ended
-            a_view_is_read_backwards_as_well
+            dead_letters_are_read_backwards_as_well
+            dead_letters_are_found_and_counted_by_reason_and_time
+            i21_what_leaves_the_dead_letters_is_counted_no_more
             every_binding_with_something_waiting_is_listed
             nothing_overtakes_a_failure
             i07_what_was_acknowledged_is_there_after_reopening
@@ -366,41 +373,6 @@ pub fn a_page_is_bounded_and_goes_on_where_the_last_one_ended(test: &mut dyn Sto
     }
     let unknown = block_on(store.read(&key("unknown"), View::Queue, None, ALL)).unwrap();
     assert!(unknown.is_empty());
-}
-
-/// Last entry first; bounded like a page that is read forwards.
-pub fn a_view_is_read_backwards_as_well(test: &mut dyn StoreUnderTest) {
-    let store = test.store();
-    let all: Vec<Seq> = (0..10).map(|number| put(store, number)).collect();
-    done(store, dead(all[7]));
-    done(store, dead(all[2]));
-    done(store, dead(all[5]));
-    for seq in [all[1], all[9]] {
-        done(store, defer(seq, 1));
-    }
-    let page = |view, before, entries, bytes| {
-        let limit = ReadLimit { entries, bytes };
-        let page = block_on(store.read_back(&key("a"), view, before, limit)).unwrap();
-        page.iter().map(|seated| seated.seq).collect::<Vec<_>>()
-    };
-    let dead = View::DeadLetters;
-    assert_eq!(page(dead, None, 100, u64::MAX), [all[7], all[5], all[2]]);
-    assert_eq!(page(dead, None, 2, u64::MAX), [all[7], all[5]]);
-    assert_eq!(page(dead, Some(all[7]), 100, SIZE), [all[5]]);
-    assert_eq!(page(dead, Some(all[6]), 0, 0), [all[5]]);
-    assert_eq!(page(dead, Some(all[2]), 100, u64::MAX), []);
-    assert_eq!(
-        page(View::Queue, Some(all[4]), 2, u64::MAX),
-        [all[3], all[0]]
-    );
-    assert_eq!(page(View::Deferred, None, 9, u64::MAX), [all[9], all[1]]);
-    let entry = block_on(store.read_back(&key("a"), dead, None, ALL))
-        .unwrap()
-        .remove(0);
-    assert_eq!(entry.message.unwrap().id, id(7));
-    assert_eq!(entry.dead_letter, Some(given_up()));
-    let unknown = store.read_back(&key("unknown"), dead, None, ALL);
-    assert!(block_on(unknown).unwrap().is_empty());
 }
 
 /// In whichever view; and none that is empty.

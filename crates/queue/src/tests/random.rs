@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bridge_core::{Move, Moved, Pending, Quantity};
+use bridge_core::{GivenUp, Move, Moved, Pending, Quantity, ReadFrom};
 
 use super::*;
 use crate::sim::Random;
@@ -87,7 +87,7 @@ impl Model {
                 to.push(Destination {
                     binding: key(binding),
                     placement: if dead {
-                        Placement::DeadLetter(given_up())
+                        Placement::DeadLetter(given_up_on(number))
                     } else {
                         Placement::Queue
                     },
@@ -152,7 +152,7 @@ impl Model {
         let at = self.some(random, busy, from)?;
         let (binding, number) = at;
         let (seq, binding_key) = (self.seqs[&at], key(binding));
-        let info = given_up();
+        let info = given_up_on(number);
         Some(match (back, random.one_in(2)) {
             (false, true) => {
                 self.places.get_mut(&at).unwrap().insert(Some(DEAD));
@@ -248,6 +248,9 @@ impl Model {
                     bytes: page.iter().map(size).sum(),
                 };
                 assert_eq!(usage, counted, "seed {seed}: i24: usage of {view:?}");
+                if view == View::DeadLetters {
+                    compare_counts(journal, binding, &page, seed);
+                }
                 for seated in page {
                     let at = (binding, number(&seated));
                     let twice = found.insert(at, place as u8);
@@ -257,7 +260,7 @@ impl Model {
                     }
                     self.seqs.insert(at, seated.seq);
                     assert_eq!(seated.deferred.is_some(), view == View::Deferred);
-                    let dead = (view == View::DeadLetters).then(given_up);
+                    let dead = (view == View::DeadLetters).then(|| given_up_on(at.1));
                     assert_eq!(seated.dead_letter, dead);
                 }
             }
@@ -293,6 +296,40 @@ impl Model {
         for (at, places) in &mut self.places {
             *places = [found.get(at).copied()].into();
         }
+    }
+}
+
+/// Of one of a few reasons, at one of a few instants.
+fn given_up_on(number: u64) -> DeadLetterInfo {
+    DeadLetterInfo {
+        reason: Reason::Broker(ReasonCode::new(0x95 + (number % 3) as u8)),
+        last_refusal: Timestamp::from_millis(number % 7 * 1_000_000_000),
+        ..given_up()
+    }
+}
+
+/// What is counted and found of a reason and a time is what a look at all of the dead letters finds.
+fn compare_counts(journal: &Journal, binding: usize, page: &[Seated], seed: u64) {
+    for number in 0..7 {
+        let which = GivenUp {
+            reason: (number % 2 == 0).then(|| given_up_on(number).reason),
+            since: Some(given_up_on(number).last_refusal),
+            until: Some(given_up_on(number + 2).last_refusal),
+        };
+        let taken = page.iter().filter(|seated| {
+            let info = seated.dead_letter.as_ref();
+            info.is_some_and(|info| which.takes(info))
+        });
+        let taken: Vec<Seq> = taken.map(|seated| seated.seq).collect();
+        let key = key(binding);
+        let count = block_on(journal.count_dead_letters(&key, which));
+        assert_eq!(count, Ok(taken.len() as u64), "seed {seed}: {which:?}");
+        let found = journal.read_dead_letters(&key, which, ReadFrom::After(None), ALL);
+        let found = block_on(found).unwrap();
+        assert!(
+            found.iter().map(|seated| seated.seq).eq(taken),
+            "seed {seed}: {which:?}"
+        );
     }
 }
 

@@ -20,7 +20,7 @@ pub struct Export {
 pub enum Exported {
     /// A dead letter.
     DeadLetter(DeadLetter),
-    /// One that cannot be read: no one knows whether the filter takes it.
+    /// One that cannot be read: as far as is known without that, the filter takes it.
     Unreadable(DeadLetterId, StoreError),
 }
 
@@ -51,7 +51,8 @@ impl Control {
     /// Begins an export of what `filter` takes.
     pub async fn export(&self, filter: DeadLetterFilter) -> Result<Export, ControlError> {
         let shared = self.running()?;
-        let scan = Scan::new(Way::OldestFirst, shared.bindings(&filter));
+        let bindings = shared.bindings(&filter);
+        let scan = Scan::new(Way::OldestFirst, bindings, filter.given_up());
         Ok(Export {
             shared: Arc::downgrade(&shared),
             scan: scan.up_to_now(&*shared.store).await?,

@@ -1,7 +1,8 @@
 //! Which dead letters: what all of their lists, redrives and deletes go by.
 
 use bridge_core::{
-    BindingKey, DeadLetterInfo, MessageId, Name, Reason, StoredMessage, Timestamp, TopicFilter,
+    BindingKey, DeadLetterInfo, GivenUp, MessageId, Name, Reason, StoredMessage, Timestamp,
+    TopicFilter,
 };
 
 /// Which dead letters; the empty filter takes all.
@@ -31,13 +32,18 @@ impl DeadLetterFilter {
         is(&self.route, &key.route) && is(&self.binding, &key.binding)
     }
 
-    /// Whether it takes all dead letters of the bindings that it takes.
-    pub const fn is_by_binding_only(&self) -> bool {
-        self.reason.is_none()
-            && self.topic.is_none()
-            && self.since.is_none()
-            && self.until.is_none()
-            && self.message_id.is_none()
+    /// What of it a store goes by without a look at the messages.
+    pub const fn given_up(&self) -> GivenUp {
+        GivenUp {
+            reason: self.reason,
+            since: self.since,
+            until: self.until,
+        }
+    }
+
+    /// Whether the messages have to be looked at to tell which of them it takes.
+    pub const fn looks_at_messages(&self) -> bool {
+        self.topic.is_some() || self.message_id.is_some()
     }
 
     /// Whether it takes all dead letters that there are.
@@ -47,13 +53,8 @@ impl DeadLetterFilter {
 
     /// Whether it takes the dead letter of `stored`, if it takes its binding.
     pub fn takes(&self, stored: &StoredMessage, info: &DeadLetterInfo) -> bool {
-        let given_up = info.last_refusal;
         self.message_id.is_none_or(|id| id == stored.id)
-            && self.since.is_none_or(|since| given_up >= since)
-            && self.until.is_none_or(|until| given_up < until)
-            && self
-                .reason
-                .is_none_or(|reason| reason.as_str() == info.reason.as_str())
+            && self.given_up().takes(info)
             && self
                 .topic
                 .as_ref()

@@ -142,7 +142,8 @@ pub struct Job {
     pub filter: DeadLetterFilter,
     /// How it stands.
     pub state: JobState,
-    /// How many dead letters its bindings had when it began: what it has to look through.
+    /// How many it has to look through: the dead letters that there were when it began, of its
+    /// bindings, its reason and its time.
     pub among: u64,
     /// How many of those it has looked at.
     pub looked_at: u64,

@@ -52,8 +52,8 @@ impl FromStr for Cursor {
 pub enum Total {
     /// So many.
     Exact(u64),
-    /// So many were found until the page had taken long enough: what an entry was given up for is
-    /// on disk, so others have to be looked at first.
+    /// So many were found until the page had taken long enough: the topics and ids of messages are
+    /// on disk only, so a filter that asks for one has others looked at as well.
     AtLeast(u64),
 }
 
@@ -80,8 +80,8 @@ pub struct Page {
     pub next: Option<Cursor>,
     /// How many the filter takes in all.
     pub total: Total,
-    /// Entries that were met and cannot be read: no one knows whether the filter takes them. They
-    /// can be deleted.
+    /// Entries that were met and cannot be read: as far as is known without that, the filter takes
+    /// them. They can be deleted.
     pub unreadable: Vec<DeadLetterId>,
 }
 
@@ -95,12 +95,12 @@ pub(super) async fn list(
     let limit = limit.max(1);
     let began = Instant::now();
     let bindings = shared.bindings(filter);
-    let all = || {
-        let usage = |key| shared.store.usage(key).dead_letters.entries;
-        bindings.iter().map(usage).sum()
+    let known = if filter.looks_at_messages() {
+        None
+    } else {
+        Some(shared.count(&bindings, filter).await?)
     };
-    let free = filter.is_by_binding_only().then(all);
-    let mut scan = Scan::new(Way::NewestFirst, bindings.clone());
+    let mut scan = Scan::new(Way::NewestFirst, bindings, filter.given_up());
     if let Some(cursor) = cursor {
         scan = scan.behind(&cursor.seen);
     }
@@ -120,7 +120,7 @@ pub(super) async fn list(
             page.next = seen.clone().map(|seen| Cursor { seen, counted });
         }
         let out_of_time = looked_at >= SURE && began.elapsed() >= BUDGET;
-        if out_of_time && free.is_none() {
+        if out_of_time && known.is_none() {
             page.next = page.next.or(seen.map(|seen| Cursor { seen, counted }));
             break;
         }
@@ -128,7 +128,7 @@ pub(super) async fn list(
             at_end = true;
             break;
         };
-        if full && free.is_some() {
+        if full && known.is_some() {
             more = true;
             break;
         }
@@ -152,7 +152,7 @@ pub(super) async fn list(
             Err(_) => page.unreadable.push(id),
         }
     }
-    page.total = match free {
+    page.total = match known {
         Some(count) => Total::Exact(count),
         None if at_end => Total::Exact(counted),
         None => Total::AtLeast(counted),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bridge_core::{BindingKey, MessageId, ReadLimit, Reason, Seq, StoreError, View};
+use bridge_core::{BindingKey, GivenUp, MessageId, ReadFrom, ReadLimit, Reason, Seq, StoreError};
 use futures_util::stream::{self, StreamExt};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -267,17 +267,18 @@ async fn choose(shared: &Shared, selection: &Selection) -> Result<Vec<DeadLetter
         Selection::Matching { filter, limit } => {
             let bindings = shared.bindings(filter);
             let store = &*shared.store;
-            let mut scan = Scan::new(Way::OldestFirst, bindings)
+            let mut scan = Scan::new(Way::OldestFirst, bindings, filter.given_up())
                 .up_to_now(store)
                 .await?;
             let mut chosen = Vec::new();
             while chosen.len() < *limit
                 && let Some((binding, seated)) = scan.next(store).await?
             {
-                let (seq, all) = (seated.seq, filter.is_by_binding_only());
+                let (seq, known) = (seated.seq, !filter.looks_at_messages());
                 let letter = DeadLetter::of(&binding, seated);
-                // One that cannot be read is taken by a filter that asks for nothing of it.
-                let taken = letter.map_or(all, |letter| filter.takes(&letter.stored, &letter.info));
+                // One that cannot be read is taken by a filter that asks for nothing of the message.
+                let taken =
+                    letter.map_or(known, |letter| filter.takes(&letter.stored, &letter.info));
                 if taken {
                     chosen.push(DeadLetterId { binding, seq });
                 }
@@ -353,11 +354,10 @@ pub(super) async fn get(
         entries: 1,
         bytes: 0,
     };
-    let before = Seq::new(id.seq.get().saturating_add(1));
-    let view = View::DeadLetters;
+    let from = ReadFrom::Before(Some(Seq::new(id.seq.get().saturating_add(1))));
     let found = shared
         .store
-        .read_back(&id.binding, view, Some(before), limit);
+        .read_dead_letters(&id.binding, GivenUp::ALL, from, limit);
     match found.await?.pop() {
         Some(seated) if seated.seq == id.seq => DeadLetter::of(&id.binding, seated).map(Some),
         _ => Ok(None),

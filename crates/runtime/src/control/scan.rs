@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
-use bridge_core::{BindingKey, ReadLimit, Seated, Seq, Store, StoreError, View};
+use bridge_core::{BindingKey, GivenUp, ReadFrom, ReadLimit, Seated, Seq, Store, StoreError};
 use futures_util::future::join_all;
 
 use super::DeadLetterId;
@@ -25,6 +25,7 @@ const BYTES: u64 = 1 << 20;
 #[derive(Debug)]
 pub(super) struct Scan {
     way: Way,
+    which: GivenUp,
     streams: Vec<Stream>,
 }
 
@@ -42,8 +43,12 @@ struct Stream {
 }
 
 impl Scan {
-    /// A walk through all dead letters of `bindings`.
-    pub(super) fn new(way: Way, bindings: impl IntoIterator<Item = BindingKey>) -> Self {
+    /// A walk through the dead letters of `bindings` that `which` takes.
+    pub(super) fn new(
+        way: Way,
+        bindings: impl IntoIterator<Item = BindingKey>,
+        which: GivenUp,
+    ) -> Self {
         let stream = |key| Stream {
             key,
             ahead: VecDeque::new(),
@@ -54,7 +59,11 @@ impl Scan {
         };
         let mut streams: Vec<Stream> = bindings.into_iter().map(stream).collect();
         streams.sort_by(|a, b| a.key.cmp(&b.key));
-        Self { way, streams }
+        Self {
+            way,
+            which,
+            streams,
+        }
     }
 
     /// Goes on behind `seen`, the newest first.
@@ -74,10 +83,11 @@ impl Scan {
             entries: 1,
             bytes: 0,
         };
+        let (which, last) = (self.which, ReadFrom::Before(None));
         let newest = self
             .streams
             .iter()
-            .map(|s| store.read_back(&s.key, View::DeadLetters, None, limit));
+            .map(|s| store.read_dead_letters(&s.key, which, last, limit));
         let newest = join_all(newest.collect::<Vec<_>>()).await;
         for (stream, newest) in self.streams.iter_mut().zip(newest) {
             stream.last = newest?.first().map(|seated| seated.seq);
@@ -106,7 +116,7 @@ impl Scan {
 
     /// Reads of each binding of which nothing is in memory.
     async fn read_ahead(&mut self, store: &dyn Store) -> Result<(), StoreError> {
-        let way = self.way;
+        let (way, which) = (self.way, self.which);
         let dry = self
             .streams
             .iter_mut()
@@ -116,11 +126,11 @@ impl Scan {
                 entries: stream.chunk,
                 bytes: BYTES,
             };
-            let view = View::DeadLetters;
-            let read = match way {
-                Way::OldestFirst => store.read(&stream.key, view, stream.at, limit),
-                Way::NewestFirst => store.read_back(&stream.key, view, stream.at, limit),
+            let from = match way {
+                Way::OldestFirst => ReadFrom::After(stream.at),
+                Way::NewestFirst => ReadFrom::Before(stream.at),
             };
+            let read = store.read_dead_letters(&stream.key, which, from, limit);
             stream.take(read.await?);
             Ok(())
         });

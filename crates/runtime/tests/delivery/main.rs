@@ -13,6 +13,7 @@ mod given_up;
 mod holding;
 mod job;
 mod large;
+mod lists;
 mod live;
 mod operator;
 mod redrive;

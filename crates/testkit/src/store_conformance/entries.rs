@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use bridge_core::{
-    BindingKey, DeadLetterInfo, DeferInfo, Destination, Message, MessageId, Move, Moved, Name,
-    Placement, ReadLimit, Reason, ReasonCode, Seated, Seq, Store, StoredMessage, Timestamp, Topic,
-    View,
+    BindingKey, DeadLetterInfo, DeferInfo, Destination, GivenUp, Message, MessageId, Move, Moved,
+    Name, Placement, ReadFrom, ReadLimit, Reason, ReasonCode, Seated, Seq, Store, StoredMessage,
+    Timestamp, Topic, View,
 };
 use futures_executor::block_on;
 
@@ -48,6 +48,15 @@ pub(super) fn put(store: &dyn Store, number: u8) -> Seq {
 
 pub(super) fn read(store: &dyn Store, name: &str, view: View) -> Vec<Seated> {
     block_on(store.read(&key(name), view, None, ALL)).unwrap()
+}
+
+pub(super) fn dead_letters(
+    store: &dyn Store,
+    which: GivenUp,
+    from: ReadFrom,
+    limit: ReadLimit,
+) -> Vec<Seated> {
+    block_on(store.read_dead_letters(&key("a"), which, from, limit)).unwrap()
 }
 
 pub(super) fn ids(store: &dyn Store, name: &str, view: View) -> Vec<MessageId> {

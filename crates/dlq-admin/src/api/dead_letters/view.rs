@@ -111,8 +111,8 @@ pub(crate) struct DeadLetterPage {
     next: Option<String>,
     /// How many the filter takes in all.
     total: u64,
-    /// Whether `total` is the whole number: it is at least so many where that was not found out in
-    /// time.
+    /// Whether `total` is the whole number. It always is by route, binding, reason and time; by
+    /// topic or message id it is at least so many where that was not found out in time.
     total_is_exact: bool,
     /// Entries that cannot be read, because the disk lost them; they can be deleted.
     unreadable: Vec<String>,

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bridge_core::{BindingKey, Quantity, ReadLimit, Seated, Seq, StoreError, View};
-use futures_util::future::join_all;
+use bridge_core::{BindingKey, Quantity, ReadFrom, ReadLimit, Seated, Seq, StoreError};
+use futures_util::future::{join, join_all};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -108,12 +108,17 @@ impl Worker {
         let cancelled = self.cancelled.clone();
         // Reading changes nothing, so it may be left at any time.
         let ends = async {
+            let keys: Vec<_> = self.tracks.iter().map(|track| track.key.clone()).collect();
+            let among = self.shared.count(&keys, &self.filter);
             let ends = self
                 .tracks
                 .iter_mut()
-                .map(|track| track.find_end(&self.shared));
-            // Where that fails it is made again in its turn.
-            drop(join_all(ends.collect::<Vec<_>>()).await);
+                .map(|track| track.find_end(&self.shared, &self.filter));
+            let (among, _) = join(among, join_all(ends.collect::<Vec<_>>())).await;
+            // Where that fails it is made again in its turn, and the number stays what it might be.
+            if let Ok(among) = among {
+                self.shared.jobs.change(self.id, |job| job.among = among);
+            }
         };
         if cancelled.run_until_cancelled(ends).await.is_none() {
             return JobState::Cancelled;
@@ -340,13 +345,20 @@ impl Track {
     }
 
     /// Finds the newest entry there is now: what becomes a dead letter later is not looked at.
-    async fn find_end(&mut self, shared: &Shared) -> Result<Option<Seq>, StoreError> {
+    async fn find_end(
+        &mut self,
+        shared: &Shared,
+        filter: &DeadLetterFilter,
+    ) -> Result<Option<Seq>, StoreError> {
         let limit = ReadLimit {
             entries: 1,
             bytes: 0,
         };
-        let (key, view) = (&self.key, View::DeadLetters);
-        let newest = shared.store.read_back(key, view, None, limit).await?;
+        let (which, from) = (filter.given_up(), ReadFrom::Before(None));
+        let newest = shared
+            .store
+            .read_dead_letters(&self.key, which, from, limit);
+        let newest = newest.await?;
         self.last = newest.first().map(|seated| seated.seq);
         self.read_all = self.last.is_none();
         Ok(self.last)
@@ -360,13 +372,16 @@ impl Track {
     ) -> Result<(u64, u64), StoreError> {
         let last = match self.last {
             Some(last) => Some(last),
-            None => self.find_end(shared).await?,
+            None => self.find_end(shared, filter).await?,
         };
         let Some(last) = last else {
             return Ok((0, 0));
         };
-        let (key, view) = (&self.key, View::DeadLetters);
-        let page = shared.store.read(key, view, self.read_to, CHUNK).await?;
+        let (which, from) = (filter.given_up(), ReadFrom::After(self.read_to));
+        let page = shared
+            .store
+            .read_dead_letters(&self.key, which, from, CHUNK);
+        let page = page.await?;
         self.read_all = page.last().is_none_or(|end| end.seq >= last);
         self.read_to = page.last().map(|end| end.seq);
         let (mut looked_at, before) = (0, self.in_hand.len());
@@ -399,13 +414,13 @@ impl Track {
 }
 
 /// The size of an entry that the filter takes. One that cannot be read is taken by a filter that
-/// asks for nothing of it.
+/// asks for nothing of the message.
 fn taken(key: &BindingKey, seated: Seated, filter: &DeadLetterFilter) -> Option<u64> {
     match DeadLetter::of(key, seated) {
         Ok(letter) => filter
             .takes(&letter.stored, &letter.info)
             .then(|| letter.stored.message.size()),
-        Err(_) => filter.is_by_binding_only().then_some(0),
+        Err(_) => (!filter.looks_at_messages()).then_some(0),
     }
 }
 
