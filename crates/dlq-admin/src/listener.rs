@@ -5,6 +5,7 @@
 //! descriptors and memory too. So a connection that sends its request too slowly, does not read
 //! its answer, or goes on for too long ends, and who comes when all places are taken waits.
 
+mod linger;
 mod stall;
 mod tls;
 
@@ -28,6 +29,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, warn};
 
+use self::linger::Lingering;
 use self::stall::Stalling;
 use crate::admin::StartError;
 
@@ -38,6 +40,9 @@ pub use self::tls::{TlsError, TlsFiles};
 const HEAD: usize = 32 * 1024;
 /// How long nothing is accepted after the operating system had no place for a connection.
 const PAUSE: Duration = Duration::from_millis(200);
+
+/// How long a peer that has its answer may go on sending before the connection is closed.
+const LINGER: Duration = Duration::from_secs(5);
 
 /// What connections may cost.
 #[derive(Debug, Clone, Copy)]
@@ -190,7 +195,8 @@ async fn exchange(
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head)
         .max_buf_size(HEAD);
-    let stream = TokioIo::new(Stalling::new(stream, limits.stall));
+    let stream = Lingering::new(Stalling::new(stream, limits.stall), LINGER);
+    let stream = TokioIo::new(stream);
     let mut connection = std::pin::pin!(builder.serve_connection(stream, service));
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,

@@ -86,15 +86,19 @@ pub(crate) fn is_media(headers: &HeaderMap, wanted: &str) -> bool {
 pub(crate) struct Query {
     left: Vec<(String, String)>,
     known: Vec<&'static str>,
+    /// Whether nothing in it is other than UTF-8.
+    is_text: bool,
 }
 
 impl Query {
     pub(crate) fn of(request: &Parts) -> Self {
-        let pairs = form_urlencoded::parse(request.uri.query().unwrap_or_default().as_bytes());
+        let query = request.uri.query().unwrap_or_default();
+        let pairs = form_urlencoded::parse(query.as_bytes());
         let own = |text: Cow<'_, str>| text.into_owned();
         Self {
             left: pairs.map(|(name, value)| (own(name), own(value))).collect(),
             known: Vec::new(),
+            is_text: is_text(query),
         }
     }
 
@@ -118,6 +122,9 @@ impl Query {
 
     /// Refuses what was not asked for.
     pub(crate) fn end(self) -> Result<(), Problem> {
+        if !self.is_text {
+            return Err(Problem::new(Kind::Invalid, "the query is no UTF-8"));
+        }
         match self.left.into_iter().next() {
             None => Ok(()),
             Some((name, _)) => {
@@ -131,6 +138,23 @@ impl Query {
             }
         }
     }
+}
+
+/// Whether what is written as `%` with two digits makes UTF-8: a parser of forms puts a
+/// replacement there, which would be another value than the one that was meant.
+fn is_text(query: &str) -> bool {
+    let mut parts = query.split('%');
+    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
+    for part in parts {
+        let (digits, rest) = part.split_at_checked(2).unwrap_or((part, ""));
+        let is_hex = digits.len() == 2 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        match u8::from_str_radix(digits, 16) {
+            Ok(byte) if is_hex => bytes.push(byte),
+            _ => bytes.extend_from_slice(digits.as_bytes()),
+        }
+        bytes.extend_from_slice(rest.as_bytes());
+    }
+    std::str::from_utf8(&bytes).is_ok()
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for Query {
@@ -295,6 +319,12 @@ mod tests {
         assert!(query("limit=10").take("limit", count(1, 9)).is_err());
         assert!(query("limit=").take("limit", count(1, 9)).is_err());
         assert!(query("lmit=1").end().is_err());
+        for (text, is_text) in [("ä%C3%A4%zz%", true), ("%FF", false), ("%C3ä", false)] {
+            assert_eq!(super::is_text(text), is_text, "{text}");
+        }
+        let mut odd = query("route=%ff");
+        odd.take("route", |text| Ok(text.to_owned())).unwrap();
+        assert!(odd.end().is_err());
         assert!(query("").end().is_ok());
     }
 }

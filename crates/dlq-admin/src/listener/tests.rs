@@ -1,4 +1,4 @@
-use axum::routing::get;
+use axum::routing::{get, post};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
@@ -41,6 +41,7 @@ fn routes() -> Router {
     Router::new()
         .route("/", get(|| async { "ok" }))
         .route("/much", get(|| async { vec![b'x'; 64 << 20] }))
+        .route("/refused", post(|| async { "not now" }))
 }
 
 async fn answer(mut stream: TcpStream, request: &str) -> String {
@@ -93,6 +94,31 @@ async fn who_does_not_read_its_answer_loses_it() {
     let answer = answer(stream, ASK).await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     drop(unread);
+    serving.task.abort();
+}
+
+#[tokio::test]
+async fn who_is_answered_before_its_body_has_come_sees_the_answer() {
+    let serving = serving(1, routes()).await;
+    let mut stream = TcpStream::connect(serving.address).await.unwrap();
+    let length = 32 << 20;
+    let head = format!("POST /refused HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    // All of it, before anything is read.
+    stream.write_all(&vec![b'x'; length]).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.ends_with("not now"), "{answer}");
+    // Who has stopped in the middle and waits is not waited for.
+    let began = std::time::Instant::now();
+    let mut stream = TcpStream::connect(serving.address).await.unwrap();
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.ends_with("not now"), "{answer}");
+    let stream = TcpStream::connect(serving.address).await.unwrap();
+    assert!(self::answer(stream, ASK).await.starts_with("HTTP/1.1 200"));
+    assert!(began.elapsed() < LINGER);
     serving.task.abort();
 }
 
