@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::cli;
-use crate::running::{self, Client, EXIT_HELP, EXIT_SOME_NOT, Running};
+use crate::running::{self, Client, EXIT_HELP, Running};
 use crate::show::{self, Column};
 
 /// What `bridge bindings` takes.
@@ -136,13 +136,11 @@ fn set(which: &Which, verb: &str) -> anyhow::Result<ExitCode> {
     running::asking(&which.running, async |client| {
         let answer = match client.post(&path, &json!({}), Duration::ZERO).await {
             Err(failure) if failure.status() == Some(404) => {
-                let label = cli::paint_stderr().red("error:");
-                cli::eprint(&format!(
-                    "{label} the bridge at {} has no binding {}: see `bridge bindings list`\n",
+                return running::not_done(&format!(
+                    "the bridge at {} has no binding {}: see `bridge bindings list`",
                     client.place(),
                     which.binding
-                ))?;
-                return Ok(ExitCode::from(EXIT_SOME_NOT));
+                ));
             }
             answer => answer?.body,
         };

@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::cli;
 use crate::dead_letters::wait;
-use crate::running::{self, Answer, Client, EXIT_SOME_NOT, Running};
+use crate::running::{self, Answer, Client, Running};
 use crate::show::{self, Column};
 
 /// The largest payload: in base64 it fits into what the API takes.
@@ -89,9 +89,7 @@ pub(crate) fn run(args: &InjectArgs) -> anyhow::Result<ExitCode> {
         let longer = LONGER + args.wait.unwrap_or_default();
         let answer = match client.post(&path, &body, longer).await {
             Err(failure) if failure.status() == Some(404) => {
-                let label = cli::paint_stderr().red("error:");
-                cli::eprint(&format!("{label} {}\n", show::text(&failure.to_string())))?;
-                return Ok(ExitCode::from(EXIT_SOME_NOT));
+                return running::not_done(&show::text(&failure.to_string()));
             }
             answer => answer?,
         };

@@ -229,9 +229,7 @@ pub(crate) fn run(command: &JobsCommand) -> anyhow::Result<ExitCode> {
 }
 
 fn not_there(failure: &Failure) -> anyhow::Result<ExitCode> {
-    let label = cli::paint_stderr().red("error:");
-    cli::eprint(&format!("{label} {}\n", show::text(&failure.to_string())))?;
-    Ok(ExitCode::from(EXIT_SOME_NOT))
+    running::not_done(&show::text(&failure.to_string()))
 }
 
 async fn list(client: &Client, json: bool) -> anyhow::Result<ExitCode> {

@@ -101,6 +101,13 @@ pub(crate) const fn whole_seconds(time: Duration) -> u64 {
     time.as_secs() + if time.subsec_nanos() > 0 { 1 } else { 0 }
 }
 
+/// Says what a bridge that has answered could not do.
+pub(crate) fn not_done(what: &str) -> anyhow::Result<ExitCode> {
+    let label = cli::paint_stderr().red("error:");
+    cli::eprint(&format!("{label} {what}\n"))?;
+    Ok(ExitCode::from(EXIT_SOME_NOT))
+}
+
 /// Says why there is no answer.
 pub(crate) fn not_asked(error: &anyhow::Error) -> anyhow::Result<ExitCode> {
     let paint = cli::paint_stderr();

@@ -230,31 +230,29 @@ impl Lifecycle {
         self.counters.connected.store(false, Ordering::Relaxed);
         self.replaced = false;
         let now = self.clock.monotonic();
-        if matches!(ending, Ending::Closed) {
+        if matches!(ending, Ending::Closed | Ending::SteppedDown) {
             self.reconnect.ended_by_us(now);
             self.collisions.ended_by_us(now);
-            info!(
-                event = "session_closed",
-                session = %self.config.name,
-                role = self.role,
-                epoch = self.epoch,
-                "closed the connection to the broker"
-            );
-            return Duration::ZERO;
-        }
-        if matches!(ending, Ending::SteppedDown) {
-            self.reconnect.ended_by_us(now);
-            self.collisions.ended_by_us(now);
-            warn!(
-                event = "session_stepped_down",
-                session = %self.config.name,
-                role = self.role,
-                client_id = self.client_id,
-                %broker,
-                epoch = self.epoch,
-                "the lease has ended: closed the connection to the broker, and waiting for the \
-                 lease to come back"
-            );
+            if matches!(ending, Ending::Closed) {
+                info!(
+                    event = "session_closed",
+                    session = %self.config.name,
+                    role = self.role,
+                    epoch = self.epoch,
+                    "closed the connection to the broker"
+                );
+            } else {
+                warn!(
+                    event = "session_stepped_down",
+                    session = %self.config.name,
+                    role = self.role,
+                    client_id = self.client_id,
+                    %broker,
+                    epoch = self.epoch,
+                    "the lease has ended: closed the connection to the broker, and waiting for the \
+                     lease to come back"
+                );
+            }
             return Duration::ZERO;
         }
         self.counters.connection_losses.add(1);

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::filter::path_with;
 use super::{COLUMNS, Entry, EntryId, Filter, How, ListArgs, render_whole};
 use crate::cli;
-use crate::running::{Client, EXIT_SOME_NOT};
+use crate::running::{self, Client};
 use crate::show;
 
 pub(super) const DEAD_LETTERS: &str = "/api/v1/dead-letters";
@@ -210,11 +210,9 @@ pub(super) async fn show(client: &Client, id: &EntryId, how: How) -> anyhow::Res
         }
     }
     if found.is_empty() {
-        let label = cli::paint_stderr().red("error:");
-        cli::eprint(&format!(
-            "{label} there is no dead letter {id}; it may have been redriven or deleted\n"
-        ))?;
-        return Ok(ExitCode::from(EXIT_SOME_NOT));
+        return running::not_done(&format!(
+            "there is no dead letter {id}; it may have been redriven or deleted"
+        ));
     }
     if how.json {
         return cli::print(&show::json(&json!({ "dead_letters": found })));

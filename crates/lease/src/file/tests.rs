@@ -9,6 +9,14 @@ fn shared(path: &Path) -> FileLease {
     FileLease::new(path, Arc::new(SystemClock::new()))
 }
 
+fn claim() -> Claim {
+    Claim {
+        name: Name::parse("plant-7").unwrap(),
+        owner: Owner::new("a").unwrap(),
+        ttl: Duration::from_secs(10),
+    }
+}
+
 #[test]
 fn each_error_that_a_person_can_mend_says_how() {
     let lease = shared(Path::new("/var/lib/shared/lease"));
@@ -54,11 +62,7 @@ fn each_error_that_a_person_can_mend_says_how() {
 async fn a_record_that_cannot_be_replaced_stays_whole_and_leaves_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();
     let lease = shared(&folder.path().join("lease"));
-    let claim = Claim {
-        name: Name::parse("plant-7").unwrap(),
-        owner: Owner::new("a").unwrap(),
-        ttl: Duration::from_secs(10),
-    };
+    let claim = claim();
     let token = lease.acquire(&claim).await.unwrap();
     // The lock cannot be opened, as it is a folder now.
     let lock = folder.path().join("lease.lock");
@@ -77,11 +81,7 @@ async fn a_record_that_cannot_be_replaced_stays_whole_and_leaves_nothing_behind(
 async fn while_another_replaces_the_record_one_waits() {
     let folder = tempfile::tempdir().unwrap();
     let lease = shared(&folder.path().join("lease"));
-    let claim = Claim {
-        name: Name::parse("plant-7").unwrap(),
-        owner: Owner::new("a").unwrap(),
-        ttl: Duration::from_secs(10),
-    };
+    let claim = claim();
     let token = lease.acquire(&claim).await.unwrap();
     let lock = std::fs::File::open(folder.path().join("lease.lock")).unwrap();
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();

@@ -12,7 +12,7 @@ use bridge_core::{
     Admitted, Answer, Backoff, Clock, Delivery, Link, Message, Name, NotAdmitted, QoS, ReasonCode,
     Sink, Source, SourceState, Subscription, SystemClock, Topic, TopicFilter,
 };
-use bridge_testkit::{Mosquitto, wait_until};
+use bridge_testkit::{ClientOptions, Mosquitto, Publish, wait_until};
 use bridge_transport::{Address, Brokers, Endpoint, Reader, SessionConfig, Writer, WriterIdentity};
 
 /// How long anything may take before a test says that it does not happen.
@@ -115,6 +115,19 @@ pub(crate) async fn gone(broker: &Mosquitto, client_id: &str, times: usize) {
         broker.log().matches(&line).count() >= times
     })
     .await;
+}
+
+/// What the broker has kept for that client, which is gone.
+pub(crate) async fn kept_for(broker: &Mosquitto, client_id: &str) -> Vec<Publish> {
+    let mut after = ClientOptions::new(client_id)
+        .resumed(Duration::from_secs(60))
+        .connect(broker.port())
+        .await
+        .unwrap();
+    after
+        .collect_until_quiet(Duration::from_millis(300))
+        .await
+        .unwrap()
 }
 
 /// Publishes as soon as the link lets it.

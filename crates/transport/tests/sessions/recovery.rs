@@ -39,7 +39,10 @@ async fn case_19_a_source_without_memory_is_subscribed_to_again_and_ready_only_t
     source.publish(Publish::new("t", "x").qos(1)).await.unwrap();
     assert_eq!(take(&reader).await.payload, "x");
     let stats = reader.stats();
-    assert_eq!((stats.sessions_lost, stats.connects), (1, 2));
+    assert_eq!(
+        (stats.sessions_lost, stats.connection_losses, stats.connects),
+        (1, 1, 2)
+    );
     let lost = lines
         .names()
         .into_iter()

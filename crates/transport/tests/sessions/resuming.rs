@@ -3,31 +3,12 @@
 use std::time::Duration;
 
 use bridge_core::{QoS, Source};
-use bridge_testkit::{Mosquitto, Publish, RawClient, wait_until};
+use bridge_testkit::{Mosquitto, Publish, RawClient};
 use bridge_transport::{SessionConfig, SessionKind};
 
 use crate::common::{
-    DEADLINE, code, config, gone, message, next, publish, reader, subscribed, take, within, writer,
+    code, config, gone, message, next, publish, reader, subscribed, take, within, writer,
 };
-
-#[tokio::test]
-async fn a_broker_that_restarts_without_memory_is_subscribed_to_again_and_it_is_counted() {
-    let mut broker = Mosquitto::builder().persistence(false).start().await;
-    let reader = reader(config(broker.port(), "r"), "t");
-    subscribed(&reader).await;
-    broker.kill().await;
-    wait_until("the reader notices", DEADLINE, || {
-        reader.state() == bridge_core::SourceState::Down
-    })
-    .await;
-    broker.restart().await;
-    subscribed(&reader).await;
-    let mut source = RawClient::connect(broker.port(), "source").await.unwrap();
-    source.publish(Publish::new("t", "x").qos(1)).await.unwrap();
-    assert_eq!(take(&reader).await.payload, "x");
-    let stats = reader.stats();
-    assert_eq!((stats.sessions_lost, stats.connection_losses), (1, 1));
-}
 
 #[tokio::test]
 async fn a_broker_that_restarts_with_its_memory_loses_nothing() {

@@ -10,7 +10,7 @@ use bridge_testkit::{
 use bridge_transport::{Reader, ReaderTuning, SessionConfig};
 
 use crate::common::{
-    DEADLINE, clock, config, gone, message, next, publish, reader, receive, subscribed,
+    DEADLINE, clock, config, gone, kept_for, message, next, publish, reader, receive, subscribed,
     subscription, take, within, writer,
 };
 
@@ -163,16 +163,7 @@ async fn what_is_left_with_the_broker_comes_again_and_the_rest_does_not() {
     reader.close().await;
 
     gone(&broker, "r", 2).await;
-    let mut after = bridge_testkit::ClientOptions::new("r")
-        .resumed(Duration::from_secs(60))
-        .connect(broker.port())
-        .await
-        .unwrap();
-    let rest = after
-        .collect_until_quiet(Duration::from_millis(200))
-        .await
-        .unwrap();
-    assert_eq!(rest, [], "all were acknowledged");
+    assert_eq!(kept_for(&broker, "r").await, [], "all were acknowledged");
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use bridge_testkit::{
 };
 
 use crate::common::{
-    DEADLINE, admit, config, gone, message, next, reader, subscribed, up, within, writer,
+    DEADLINE, admit, config, gone, kept_for, message, next, reader, subscribed, up, within, writer,
 };
 
 #[tokio::test]
@@ -120,16 +120,7 @@ async fn a_reader_sends_the_acknowledgements_given_before_it_goes() {
     assert!(first.next().await.is_none());
 
     gone(&broker, "r", 1).await;
-    let mut after = bridge_testkit::ClientOptions::new("r")
-        .resumed(Duration::from_secs(60))
-        .connect(broker.port())
-        .await
-        .unwrap();
-    let rest = after
-        .collect_until_quiet(Duration::from_millis(300))
-        .await
-        .unwrap();
-    assert_eq!(rest, []);
+    assert_eq!(kept_for(&broker, "r").await, []);
 }
 
 #[tokio::test]

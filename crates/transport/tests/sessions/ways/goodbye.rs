@@ -1,15 +1,15 @@
 //! A goodbye is heard, and nothing said before it is lost, whatever MQTT lies in.
 
-use std::time::Duration;
-
 use bridge_core::{Sink, Source};
 use bridge_testkit::{
-    Authority, ClientOptions, Mosquitto, Packet, Publish, RawClient, ScriptedBroker, TlsFront,
-    WebSocketFront, wait_until,
+    Authority, Mosquitto, Packet, Publish, RawClient, ScriptedBroker, TlsFront, WebSocketFront,
+    wait_until,
 };
 use bridge_transport::{Brokers, Endpoint};
 
-use crate::common::{DEADLINE, reader, session, subscribed, tcp, up, within, writer};
+use crate::common::{
+    DEADLINE, gone, kept_for, reader, session, subscribed, tcp, up, within, writer,
+};
 use crate::ways::{tls, trusting, within_websocket};
 
 /// Acknowledges messages and says goodbye at once; the broker has none of them left.
@@ -28,15 +28,8 @@ async fn loses_no_acknowledgement(broker: &Mosquitto, endpoint: Endpoint, client
         delivery.acknowledge.settled();
     }
     within("it closes", reader.close()).await;
-    let line = format!("Client {client_id} disconnected.");
-    wait_until("the broker has heard the goodbye", DEADLINE, || {
-        broker.log().contains(&line)
-    })
-    .await;
-    let after = ClientOptions::new(client_id).resumed(Duration::from_secs(60));
-    let mut after = after.connect(broker.port()).await.unwrap();
-    let rest = after.collect_until_quiet(Duration::from_millis(300)).await;
-    assert_eq!(rest.unwrap(), [], "{client_id}");
+    gone(broker, client_id, 1).await;
+    assert_eq!(kept_for(broker, client_id).await, [], "{client_id}");
 }
 
 #[tokio::test]
