@@ -14,11 +14,12 @@ use bytes::Bytes;
 use hyper::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
 
 use super::ImportArgs;
 use super::list::DEAD_LETTERS;
 use crate::cli;
-use crate::running::{Client, EXIT_SOME_NOT};
+use crate::running::{Answer, Client, EXIT_SOME_NOT};
 use crate::show::{self, Column};
 
 /// How much goes into one call: the API takes four times as much, and a longer one is not seen to
@@ -28,6 +29,8 @@ const IN_ONE_CALL: usize = 8 << 20;
 const LARGEST_LINE: u64 = 32 << 20;
 /// How long the store may take for one call.
 const LONGER: Duration = Duration::from_secs(60);
+/// How long it waits for the end of somebody else's import.
+const TURN: Duration = Duration::from_secs(120);
 
 /// What came of one line of a call.
 #[derive(Debug, Deserialize)]
@@ -116,6 +119,31 @@ async fn all(
     batch.send(client, json, sum).await
 }
 
+/// Has the bridge keep these lines, as soon as nobody else's import is under way.
+async fn in_turn(client: &Client, lines: Bytes) -> anyhow::Result<Answer> {
+    let path = format!("{DEAD_LETTERS}/import");
+    let deadline = Instant::now() + TURN;
+    let mut told = false;
+    loop {
+        let body = Some(("application/x-ndjson", lines.clone()));
+        let failure = match client.change(Method::POST, &path, body, LONGER).await {
+            Ok(answer) => return Ok(answer),
+            Err(failure) => failure,
+        };
+        let wait = failure
+            .others_first()
+            .filter(|wait| Instant::now() + *wait < deadline);
+        let Some(wait) = wait else {
+            return Err(failure.into());
+        };
+        if !told {
+            cli::eprint("another import is under way; waiting for its end\n")?;
+            told = true;
+        }
+        sleep(wait).await;
+    }
+}
+
 impl Batch {
     /// Has the bridge keep them, and counts what came of each.
     async fn send(&mut self, client: &Client, json: bool, sum: &mut Sum) -> anyhow::Result<()> {
@@ -123,9 +151,7 @@ impl Batch {
         let (Some(first), Some(last)) = (numbers.first(), numbers.last()) else {
             return Ok(());
         };
-        let body = Some(("application/x-ndjson", Bytes::from(text)));
-        let path = format!("{DEAD_LETTERS}/import");
-        let answer = client.change(Method::POST, &path, body, LONGER).await;
+        let answer = in_turn(client, text.into()).await;
         let answer = answer
             .with_context(|| format!("of the lines {first} to {last} none is known to be kept"))?;
         let results = answer.body.get("results").cloned().unwrap_or_default();

@@ -85,6 +85,9 @@ pub(crate) struct Problem {
     /// The status of the answer.
     #[serde(default)]
     pub(crate) status: u16,
+    /// Which kind, for programs.
+    #[serde(default, rename = "type")]
+    pub(crate) kind: String,
     /// Which kind.
     #[serde(default)]
     pub(crate) title: String,
@@ -111,6 +114,16 @@ impl Failure {
     pub(crate) fn status(&self) -> Option<u16> {
         match self {
             Self::Refused { problem, .. } => Some(problem.status),
+            _ => None,
+        }
+    }
+
+    /// How long others who were first want to be waited for, when that is all.
+    pub(crate) fn others_first(&self) -> Option<Duration> {
+        match self {
+            Self::Refused { problem, .. } if problem.kind == "urn:bridge:problem:too-many-jobs" => {
+                problem.retry_after.map(Duration::from_secs)
+            }
             _ => None,
         }
     }

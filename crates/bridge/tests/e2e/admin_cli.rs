@@ -7,7 +7,8 @@ use std::process::Stdio;
 use bridge_testkit::{Authority, PortLease, RawClient, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpStream;
 
 use self::site::{GRANTING, Site, TOKEN, ask, ids, on_a_terminal, path, run};
 use crate::judged::{Grant, Judged};
@@ -236,6 +237,50 @@ async fn what_is_exported_is_imported_again_also_out_of_the_folder() {
     assert_eq!(imported.code, 2, "{}", imported.all());
     site.bridge.sigterm();
     assert!(site.bridge.wait().await.success());
+}
+
+#[tokio::test]
+async fn an_import_waits_for_the_end_of_another_one() {
+    let site = Site::plain().await;
+    site.refused(&["bad/1"]).await;
+    let file = site.installation.config_path().with_file_name("one.ndjson");
+    let exported = site.ask("dead-letters export").await;
+    std::fs::write(&file, &exported.out).unwrap();
+    // One whose body has not come yet.
+    let mut first = TcpStream::connect(("127.0.0.1", site.admin.port()))
+        .await
+        .unwrap();
+    let head = format!(
+        "POST /api/v1/dead-letters/import HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {TOKEN}\r\n\
+         content-type: application/x-ndjson\r\nexpect: 100-continue\r\ncontent-length: 9\r\n\r\n"
+    );
+    first.write_all(head.as_bytes()).await.unwrap();
+    // It has the turn: it is told to go on.
+    let mut goes_on = [0; 12];
+    first.read_exact(&mut goes_on).await.unwrap();
+    assert_eq!(&goes_on, b"HTTP/1.1 100");
+    let (url, token) = (site.url(), site.token_file());
+    let mut second = tokio::process::Command::new(BRIDGE)
+        .args(["dead-letters", "import", "--url", &url, "--token-file"])
+        .arg(token)
+        .arg(file)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(second.stderr.take().unwrap()).lines();
+    let told = tokio::time::timeout(PATIENCE, lines.next_line()).await;
+    let told = told.unwrap().unwrap();
+    assert_eq!(
+        told.as_deref(),
+        Some("another import is under way; waiting for its end")
+    );
+    drop(first);
+    let ended = tokio::time::timeout(PATIENCE, second.wait_with_output()).await;
+    let ended = ended.unwrap().unwrap();
+    assert!(ended.status.success());
+    assert_eq!(ended.stdout, b"1 of 1 kept: imported 1\n");
 }
 
 #[tokio::test]
