@@ -115,17 +115,40 @@ fn every_chapter_is_in_the_summary_and_every_link_leads_somewhere() {
             .skip(1)
             .filter_map(|rest| rest.split(')').next())
         {
-            let target = link.split('#').next().unwrap_or_default();
-            if target.is_empty() || target.contains("://") {
+            let (target, anchor) = link.split_once('#').unwrap_or((link, ""));
+            if target.contains("://") {
                 continue;
             }
-            let target = path.parent().unwrap().join(target);
+            let target = match target {
+                "" => path.clone(),
+                target => path.parent().unwrap().join(target),
+            };
             assert!(
                 target.exists(),
                 "{page} links to {link}, which is not there"
             );
+            assert!(
+                anchor.is_empty() || anchors(&target).contains(anchor),
+                "{page} links to {link}, and there is no such heading"
+            );
         }
     }
+}
+
+/// What links may name of a page: its headings, as the book makes anchors of them.
+fn anchors(page: &Path) -> BTreeSet<String> {
+    let text = std::fs::read_to_string(page).unwrap();
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    let anchor = |heading: &str| {
+        let heading = heading.trim_start_matches('#').trim().to_lowercase();
+        let kept = |c: &char| c.is_alphanumeric() || "-_ ".contains(*c);
+        heading
+            .chars()
+            .filter(kept)
+            .collect::<String>()
+            .replace(' ', "-")
+    };
+    headings.map(anchor).collect()
 }
 
 /// The stable names of what the sources of these crates log, but for those at the level debug.
@@ -191,6 +214,18 @@ fn every_decision_is_in_the_book() {
         assert!(
             chapter.contains(&format!("{{{{#include ../adr/{file}}}}}")),
             "{file}"
+        );
+        let text = std::fs::read_to_string(root().join("docs/adr").join(&file)).unwrap();
+        for link in text.lines().filter(|line| line.contains("]: ../src/")) {
+            let (label, target) = link.split_once(": ../src/").unwrap();
+            assert!(
+                chapter.contains(&format!("{label}: {target}\n")),
+                "{file}: the chapter has to say {label} again, as from where it is"
+            );
+        }
+        assert!(
+            !text.contains("](../"),
+            "{file}: a link to a file leads nowhere in the book; put it below the text"
         );
     }
 }
