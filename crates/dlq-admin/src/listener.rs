@@ -82,6 +82,10 @@ pub(crate) async fn bind(
     TcpListener::bind(address).await.map_err(failed)
 }
 
+/// That the listener stops: an extension of every request.
+#[derive(Debug, Clone)]
+pub(crate) struct Stops(pub(crate) CancellationToken);
+
 /// Answers until `stop` is cancelled; then what is under way has `grace` to end.
 pub(crate) async fn serve(
     listener: TcpListener,
@@ -185,8 +189,10 @@ async fn exchange(
     stop: CancellationToken,
 ) {
     let routes = TowerToHyperService::new(routes);
+    let stops = Stops(stop.clone());
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         request.extensions_mut().insert(peer);
+        request.extensions_mut().insert(stops.clone());
         let answer = routes.call(request);
         async move { answer.await as Result<hyper::Response<Body>, Infallible> }
     });

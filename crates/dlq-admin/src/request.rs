@@ -15,7 +15,7 @@ use serde_json::error::Category;
 use tokio::time::timeout;
 
 use crate::auth::Who;
-use crate::listener::Peer;
+use crate::listener::{Peer, Stops};
 use crate::problem::{Kind, Problem};
 
 /// The largest body of a usual call: 10,000 ids fit into it.
@@ -32,8 +32,21 @@ pub(crate) async fn body(request: Request, limit: usize) -> Result<bytes::Bytes,
     if announced.is_some_and(|length| length > limit as u64) {
         return Err(too_large());
     }
+    let stops = request.extensions().get::<Stops>().cloned();
+    let stopped = async {
+        match stops {
+            Some(Stops(stops)) => stops.cancelled_owned().await,
+            None => std::future::pending().await,
+        }
+    };
     let body = Limited::new(request.into_body(), limit).collect();
-    match timeout(IN_TIME, body).await {
+    let body = tokio::select! {
+        biased;
+        body = timeout(IN_TIME, body) => body,
+        // What has not come by then is not waited for.
+        () = stopped => return Err(Problem::stopping()),
+    };
+    match body {
         Ok(Ok(collected)) => Ok(collected.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
         Ok(Err(_)) => Err(Problem::new(

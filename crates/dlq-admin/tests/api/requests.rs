@@ -189,6 +189,27 @@ async fn who_sends_slowly_is_not_waited_for() {
 }
 
 #[tokio::test]
+async fn a_stop_does_not_wait_for_a_body_that_comes_slowly() {
+    let fixture = Fixture::start().await;
+    let address = ("127.0.0.1", fixture.port);
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let head = format!(
+        "POST /api/v1/dead-letters/import HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {TOKEN}\r\n\
+         content-type: application/x-ndjson\r\nexpect: 100-continue\r\ncontent-length: 9\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut goes_on = [0; 25];
+    stream.read_exact(&mut goes_on).await.unwrap();
+    assert_eq!(&goes_on, b"HTTP/1.1 100 Continue\r\n\r\n");
+    let began = std::time::Instant::now();
+    fixture.stop().await;
+    assert!(began.elapsed() < Duration::from_secs(8));
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+}
+
+#[tokio::test]
 async fn i25_what_is_no_http_ends_nothing_but_its_connection() {
     let fixture = Fixture::start().await;
     let long = format!("GET /{} HTTP/1.1\r\nhost: x\r\n\r\n", "x".repeat(100_000));
