@@ -14,7 +14,7 @@ use futures_channel::oneshot;
 use crate::active::Active;
 use crate::disk::{Disk, Layout, RealDisk};
 use crate::index::SlotId;
-use crate::lock::FolderLock;
+use crate::lock::{self, FolderLock};
 use crate::options::{JournalOptions, OpenError};
 use crate::pipe::Pipe;
 use crate::reading::{self, Job, ReadJob, Wanted};
@@ -49,6 +49,16 @@ impl Journal {
             .map_err(|source| io_error("create", folder, source))?;
         let lock = FolderLock::take(&Layout::new(folder).lock())?;
         Self::open_on(disk, folder, options, Some(lock))
+    }
+
+    /// The same for a journal that is there, and is to stay usable for who made it: for work in a
+    /// folder of which the bridge takes its turn again afterwards.
+    pub fn open_existing(
+        folder: &Path,
+        options: JournalOptions,
+    ) -> Result<(Self, RecoveryReport), OpenError> {
+        lock::usable(&Layout::new(folder).lock(), folder)?;
+        Self::open(folder, options)
     }
 
     pub(crate) fn open_on(

@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -75,6 +75,31 @@ impl FolderLock {
     }
 }
 
+/// Whether the journal of the lock file at `path` is there, and ours: every file is its maker's
+/// alone to read.
+pub(crate) fn usable(path: &Path, folder: &Path) -> Result<(), OpenError> {
+    let file = std::fs::symlink_metadata(path).map_err(|source| match source.kind() {
+        // The folder itself may be missing: that is said of it.
+        std::io::ErrorKind::NotFound if folder.is_dir() => OpenError::NotThere {
+            place: folder.to_owned(),
+        },
+        _ => OpenError::Io {
+            action: "look into",
+            place: folder.to_owned(),
+            source,
+        },
+    })?;
+    let own = rustix::process::geteuid().as_raw();
+    if file.uid() == own {
+        return Ok(());
+    }
+    Err(OpenError::OfAnother {
+        place: path.to_owned(),
+        owner: file.uid(),
+        own,
+    })
+}
+
 fn lock(file: &File) -> rustix::io::Result<()> {
     let patience = Instant::now().checked_add(PATIENCE);
     loop {
@@ -138,6 +163,33 @@ mod tests {
         assert!(second.contains(&holder), "{second}");
         drop(first);
         FolderLock::take(&path).unwrap();
+    }
+
+    #[test]
+    fn a_journal_that_is_not_there_or_is_anothers_is_not_usable() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let usable = |folder: &Path| super::usable(&folder.join("lock"), folder);
+        let nowhere = usable(&folder.path().join("nowhere"));
+        assert!(matches!(nowhere, Err(OpenError::Io { .. })), "{nowhere:?}");
+        let empty = usable(folder.path());
+        assert!(
+            matches!(empty, Err(OpenError::NotThere { .. })),
+            "{empty:?}"
+        );
+        drop(FolderLock::take(&path).unwrap());
+        usable(folder.path()).unwrap();
+        // Root can give a file away, and for everyone else those of root are another's.
+        let others = if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(4711), None).unwrap();
+            usable(folder.path())
+        } else {
+            super::usable(Path::new("/etc/passwd"), Path::new("/etc"))
+        };
+        assert!(
+            matches!(others, Err(OpenError::OfAnother { .. })),
+            "{others:?}"
+        );
     }
 
     #[test]

@@ -64,6 +64,25 @@ pub enum OpenError {
         /// Who says to hold it.
         holder: String,
     },
+    /// There is no journal, where none is to be made.
+    #[error("there is no journal in {}", place.display())]
+    NotThere {
+        /// The folder.
+        place: PathBuf,
+    },
+    /// The journal is another user's, who could not read what we write.
+    #[error(
+        "{} belongs to the user with number {owner}, who could not read what number {own} writes; \
+         do this as that user", place.display()
+    )]
+    OfAnother {
+        /// A file of the journal.
+        place: PathBuf,
+        /// Whose it is.
+        owner: u32,
+        /// Who we are.
+        own: u32,
+    },
     /// A newer version of this program wrote the journal.
     #[error(
         "{} is of journal format {found}, this program knows {known}; use the newer program, or \
