@@ -1,5 +1,6 @@
 //! What an operator does with a running bridge: looks at dead letters, sends them on, deletes them.
 
+mod at_rest;
 mod export;
 mod filter;
 mod import;
@@ -20,6 +21,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use self::at_rest::AtRest;
 pub use self::export::{Export, Exported};
 pub use self::filter::DeadLetterFilter;
 use self::import::Imports;
@@ -115,6 +117,8 @@ pub(crate) struct Shared {
     importing: Arc<Semaphore>,
     imports: Imports,
     jobs: Jobs,
+    /// Whether workers send what waits, so that a full queue grows shorter by itself.
+    delivering: bool,
     tasks: TaskTracker,
     stopping: CancellationToken,
     /// The time for a stop is up: the store is not waited for any more.
@@ -129,6 +133,7 @@ impl Shared {
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
         metrics: Metrics,
+        delivering: bool,
     ) -> (Arc<Self>, impl Future<Output = ()> + Send + 'static) {
         let (mover, requests) = mpsc::channel(REQUESTS);
         let stopping = CancellationToken::new();
@@ -153,6 +158,7 @@ impl Shared {
             importing: Arc::new(Semaphore::new(1)),
             imports: Imports::default(),
             jobs: Jobs::default(),
+            delivering,
             tasks: TaskTracker::new(),
             stopping: stopping.clone(),
             given_up: CancellationToken::new(),

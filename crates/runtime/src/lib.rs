@@ -25,11 +25,11 @@ mod suspicion;
 mod worker;
 
 pub use control::{
-    Control, ControlError, Cursor, DeadLetter, DeadLetterFilter, DeadLetterId, DeadLetterSummary,
-    DeleteOutcome, DeleteResult, Export, Exported, HeldUp, HeldUpBy, Import, ImportOutcome,
-    Importer, InjectTarget, Injected, InvalidDeadLetterId, Job, JobId, JobKind, JobObserver,
-    JobState, MOST_AT_ONCE, Page, RedriveOptions, RedriveOutcome, RedriveResult, RedriveVerdict,
-    Selection, Total,
+    AtRest, Control, ControlError, Cursor, DeadLetter, DeadLetterFilter, DeadLetterId,
+    DeadLetterSummary, DeleteOutcome, DeleteResult, Export, Exported, HeldUp, HeldUpBy, Import,
+    ImportOutcome, Importer, InjectTarget, Injected, InvalidDeadLetterId, Job, JobId, JobKind,
+    JobObserver, JobState, MOST_AT_ONCE, Page, RedriveOptions, RedriveOutcome, RedriveResult,
+    RedriveVerdict, Selection, Total,
 };
 pub use intake::subscriptions_of;
 pub use runtime::{BindingStatus, Failure, Overview, Parts, Runtime, StartError, Status, Stopped};

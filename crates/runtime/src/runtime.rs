@@ -293,6 +293,7 @@ impl Runtime {
             parts.store.clone(),
             parts.clock.clone(),
             metrics.clone(),
+            true,
         );
         workers.spawn(serving);
         Ok(Self {

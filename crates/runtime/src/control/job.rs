@@ -9,11 +9,12 @@
 //! it; it fills no queue beyond half of its bounds, for what arrives needs room. Where a queue has
 //! no room for it, or the store fails for a reason that may pass, the binding is *held up*: the job
 //! says so, tries again, and goes on elsewhere. What has not moved for ten minutes is given up on:
-//! the rest of that binding's entries stays, and is counted by that reason.
+//! the rest of that binding's entries stays, and is counted by that reason. Where nothing is sent
+//! at all, that is at once.
 //!
 //! A job that is cancelled, or whose bridge stops, begins nothing more; what it has asked the store
-//! for is waited for, but not for long: no one knows then whether that has moved. After a restart of the bridge its jobs are gone: what was
-//! moved is moved.
+//! for is waited for, but not for long: no one knows then whether that has moved. After a restart
+//! of the bridge its jobs are gone: what was moved is moved.
 
 mod turns;
 mod worker;

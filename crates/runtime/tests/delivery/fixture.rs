@@ -96,13 +96,8 @@ impl Setup {
         self
     }
 
-    pub(crate) fn start(self) -> Fixture {
-        let data = self.data.unwrap_or_else(|| tempfile::tempdir().unwrap());
-        let store = Arc::new(store::open(data.path()));
-        let source = Arc::new(TestSource::new(self.clock.clone()));
-        let sinks: Vec<_> = (0..self.bindings)
-            .map(|_| Arc::new(TestSink::new()))
-            .collect();
+    /// What the fixture would do.
+    pub(crate) fn route(&self) -> RouteSpec {
         let bindings = (0..self.bindings).map(|n| {
             let mut spec = BindingSpec {
                 name: name(&format!("b{n}")),
@@ -133,7 +128,7 @@ impl Setup {
             (self.adjust)(&mut spec);
             spec
         });
-        let route = RouteSpec {
+        RouteSpec {
             name: name("route"),
             source: name("source"),
             subscriptions: vec![Subscription {
@@ -143,7 +138,17 @@ impl Setup {
             }],
             mode: self.mode,
             bindings: bindings.collect(),
-        };
+        }
+    }
+
+    pub(crate) fn start(self) -> Fixture {
+        let route = self.route();
+        let data = self.data.unwrap_or_else(|| tempfile::tempdir().unwrap());
+        let store = Arc::new(store::open(data.path()));
+        let source = Arc::new(TestSource::new(self.clock.clone()));
+        let sinks: Vec<_> = (0..self.bindings)
+            .map(|_| Arc::new(TestSink::new()))
+            .collect();
         let registry = Registry::new();
         let as_sink = |(n, sink): (usize, &Arc<TestSink>)| {
             (name(&format!("b{n}")), sink.clone() as Arc<dyn Sink>)

@@ -6,6 +6,7 @@
     reason = "a test says what it expects by unwrapping it"
 )]
 
+mod at_rest;
 mod bounds;
 mod deferral;
 mod fixture;

@@ -137,8 +137,10 @@ impl Worker {
                 Next::Work(n) => {
                     let began = Instant::now();
                     self.turn(n).await;
-                    // As much time for others as was taken.
-                    self.rest(began.elapsed().min(LONGEST_REST)).await;
+                    // As much time for others as was taken, where there are any.
+                    if self.shared.delivering {
+                        self.rest(began.elapsed().min(LONGEST_REST)).await;
+                    }
                 }
             }
         }
@@ -264,11 +266,11 @@ impl Worker {
         self.turns.is_over(n);
     }
 
-    /// Nothing moves at a binding for that reason: in the end it is given up on.
+    /// Nothing moves at a binding for that reason: in the end it is given up on, and at once where
+    /// nothing makes room.
     fn held_up(&mut self, n: usize, by: HeldUpBy) {
-        if self.wait_for(n, by) == Patience::Over
-            && let Some(track) = self.tracks.get_mut(n)
-        {
+        let over = !self.shared.delivering || self.wait_for(n, by) == Patience::Over;
+        if over && let Some(track) = self.tracks.get_mut(n) {
             track.given_up = Some(by);
             self.free(n);
         }
