@@ -155,6 +155,22 @@ pub(crate) struct App {
 }
 
 impl App {
+    pub(crate) fn new(
+        observed: Arc<dyn Observed>,
+        control: Control,
+        auth: Arc<Auth>,
+        clock: Arc<dyn Clock>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            observed,
+            control,
+            auth,
+            clock,
+            rates: Mutex::new(Rates::default()),
+            acts: TaskTracker::new(),
+        })
+    }
+
     /// Whether the running configuration has that binding.
     pub(crate) fn is_configured(&self, binding: &BindingKey) -> bool {
         self.observed.described().has(binding)
@@ -162,6 +178,12 @@ impl App {
 
     pub(crate) fn rates(&self) -> MutexGuard<'_, Rates> {
         self.rates.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for what was begun.
+    pub(crate) async fn end(&self) {
+        self.acts.close();
+        self.acts.wait().await;
     }
 
     /// Does it in a task of its own, so that it comes to its end, and its end into the audit log,
@@ -213,14 +235,7 @@ impl Admin {
         control: Control,
         stop: CancellationToken,
     ) {
-        let app = Arc::new(App {
-            observed,
-            control,
-            auth: self.auth,
-            clock: self.clock,
-            rates: Mutex::new(Rates::default()),
-            acts: TaskTracker::new(),
-        });
+        let app = App::new(observed, control, self.auth, self.clock);
         let routes: Router = guard::around(api::routes().merge(page::routes()), &app);
         let watching = watch(app.clone(), self.certificates.clone());
         let serving = serve(
@@ -235,8 +250,7 @@ impl Admin {
             () = serving => {}
             () = watching => {}
         }
-        app.acts.close();
-        if timeout(LAST_ACTS, app.acts.wait()).await.is_err() {
+        if timeout(LAST_ACTS, app.end()).await.is_err() {
             let acts = app.acts.len();
             warn!(
                 event = "requests_cut_off",

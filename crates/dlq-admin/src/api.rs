@@ -28,15 +28,7 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         .route("/api/v1/sessions", get(state::sessions))
         .route("/api/v1/routes", get(state::routes))
         .route("/api/v1/bindings", get(state::bindings))
-        .route("/api/v1/dead-letters", get(dead_letters::list))
-        .route("/api/v1/dead-letters/{id}", get(dead_letters::show))
-        .route("/api/v1/dead-letters/export", get(export::export))
-        .route("/api/v1/dead-letters/import", post(import::import))
-        .route("/api/v1/dead-letters/redrive", post(change::redrive))
-        .route("/api/v1/dead-letters/delete", post(change::delete))
-        .route("/api/v1/jobs", get(jobs::list))
-        .route("/api/v1/jobs/{id}", get(jobs::show))
-        .route("/api/v1/jobs/{id}/cancel", post(jobs::cancel))
+        .merge(offline())
         .route("/api/v1/routes/{route}/inject", post(delivery::inject))
         .route(
             "/api/v1/bindings/{route}/{binding}/pause",
@@ -46,4 +38,18 @@ pub(crate) fn routes() -> Router<Arc<App>> {
             "/api/v1/bindings/{route}/{binding}/resume",
             post(delivery::resume),
         )
+}
+
+/// What needs no bridge that runs.
+pub(crate) fn offline() -> Router<Arc<App>> {
+    Router::new()
+        .route("/api/v1/dead-letters", get(dead_letters::list))
+        .route("/api/v1/dead-letters/{id}", get(dead_letters::show))
+        .route("/api/v1/dead-letters/export", get(export::export))
+        .route("/api/v1/dead-letters/import", post(import::import))
+        .route("/api/v1/dead-letters/redrive", post(change::redrive))
+        .route("/api/v1/dead-letters/delete", post(change::delete))
+        .route("/api/v1/jobs", get(jobs::list))
+        .route("/api/v1/jobs/{id}", get(jobs::show))
+        .route("/api/v1/jobs/{id}/cancel", post(jobs::cancel))
 }

@@ -5,7 +5,7 @@ mod throttle;
 mod token;
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -34,6 +34,15 @@ pub(crate) struct Who {
 }
 
 impl Who {
+    /// Whoever runs this very process.
+    pub(crate) const fn here(name: String) -> Self {
+        let peer = Peer {
+            address: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
+            encrypted: true,
+        };
+        Self { name, peer }
+    }
+
     /// Where the request came from.
     pub(crate) const fn peer(&self) -> &Peer {
         &self.peer
@@ -83,12 +92,21 @@ pub(crate) struct Auth {
 
 impl Auth {
     pub(crate) fn open(origin: &TokenOrigin, clock: Arc<dyn Clock>) -> Result<Self, FileError> {
-        Ok(Self {
-            token: Arc::new(origin.open()?),
+        Ok(Self::with(origin.open()?, clock))
+    }
+
+    /// Lets nobody in.
+    pub(crate) fn closed(clock: Arc<dyn Clock>) -> Self {
+        Self::with(Renewed::fixed(Token::unknown()), clock)
+    }
+
+    fn with(token: Renewed<Token>, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            token: Arc::new(token),
             clock,
             throttle: Mutex::new(Throttle::default()),
             logins: Mutex::new(Logins::default()),
-        })
+        }
     }
 
     /// Who asks, when it may.

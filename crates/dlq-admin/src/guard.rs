@@ -16,6 +16,7 @@ use tracing::{error, warn};
 
 use crate::admin::App;
 use crate::api::SESSION;
+use crate::auth::Who;
 use crate::listener::Peer;
 use crate::problem::{Kind, Problem};
 
@@ -49,12 +50,24 @@ const HEADERS: [(HeaderName, &str); 7] = [
 
 /// Puts it around `routes`.
 pub(crate) fn around(routes: Router<Arc<App>>, app: &Arc<App>) -> Router {
-    routes
-        .fallback(nowhere)
-        .method_not_allowed_fallback(otherwise)
+    everywhere(routes)
         .layer(from_fn_with_state(app.clone(), admitted))
         .layer(from_fn(sound))
         .with_state(app.clone())
+}
+
+/// The same where nobody asks but `who`.
+pub(crate) fn around_own(routes: Router<Arc<App>>, app: &Arc<App>, who: Who) -> Router {
+    everywhere(routes)
+        .layer(from_fn_with_state(who, own))
+        .layer(from_fn(sound))
+        .with_state(app.clone())
+}
+
+fn everywhere(routes: Router<Arc<App>>) -> Router<Arc<App>> {
+    routes
+        .fallback(nowhere)
+        .method_not_allowed_fallback(otherwise)
 }
 
 async fn nowhere() -> Problem {
@@ -66,6 +79,12 @@ async fn otherwise() -> Problem {
         Kind::MethodNotAllowed,
         "the methods of this path are in the header Allow",
     )
+}
+
+/// Whoever asks is that one.
+async fn own(State(who): State<Who>, mut request: Request, next: Next) -> Response {
+    request.extensions_mut().insert(who);
+    next.run(request).await
 }
 
 /// Lets in who may, while the bridge is not stopping.

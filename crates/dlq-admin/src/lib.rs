@@ -14,6 +14,8 @@
 //!                                 └─► audit   what was changed or shown, to whom
 //! ```
 //!
+//! Where no bridge runs, [`Offline`] answers what needs none, to the process that it is in.
+//!
 //! Every call is described in `spec/openapi.yaml`, which is made of the types and functions here:
 //! see [`openapi`].
 
@@ -25,6 +27,7 @@ mod files;
 mod guard;
 mod listener;
 mod monitor;
+mod offline;
 mod openapi;
 mod page;
 mod problem;
@@ -38,4 +41,5 @@ pub use auth::{InvalidToken, Token, TokenOrigin};
 pub use files::FileError;
 pub use listener::{TlsError, TlsFiles};
 pub use monitor::Monitor;
+pub use offline::Offline;
 pub use openapi::{openapi, openapi_yaml};

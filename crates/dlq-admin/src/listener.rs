@@ -180,6 +180,15 @@ async fn connection(
     }
 }
 
+/// Answers one who is in this process, and takes all the time that is wanted.
+pub(crate) async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, routes: Router) {
+    let builder = http1::Builder::new();
+    let routes = TowerToHyperService::new(routes);
+    if let Err(failure) = builder.serve_connection(TokioIo::new(stream), routes).await {
+        debug!(event = "connection_ended", error = %failure);
+    }
+}
+
 /// Requests and answers, until either end has enough.
 async fn exchange(
     stream: impl AsyncRead + AsyncWrite + Unpin,
