@@ -137,8 +137,8 @@ fn set(which: &Which, verb: &str) -> anyhow::Result<ExitCode> {
         let answer = match client.post(&path, &json!({}), Duration::ZERO).await {
             Err(failure) if failure.status() == Some(404) => {
                 return running::not_done(&format!(
-                    "the bridge at {} has no binding {}: see `bridge bindings list`",
-                    client.place(),
+                    "{} has no binding {}: see `bridge bindings list`",
+                    client.whom(),
                     which.binding
                 ));
             }

@@ -1,7 +1,8 @@
 //! `bridge dead-letters`: what was given up on, and what is done about it.
 //!
 //! A bridge that runs is asked over its admin API. In a data folder, with or without a bridge at
-//! work in it, dead letters can be looked at and exported, and nothing is changed.
+//! work in it, dead letters can be looked at and exported, and nothing is changed. Where none is
+//! at work, they can be redriven and deleted in its configuration's data folder.
 
 mod change;
 mod confirm;

@@ -296,15 +296,21 @@ async fn followed(client: &Client, value: Value, json: bool) -> anyhow::Result<E
     let (mut value, mut job) = read(client, value)?;
     let id = show::text(&job.id);
     let path = format!("{JOBS}/{id}");
-    let mut progress = Progress::new();
+    let mut progress = Progress::new(client.is_here());
     let interrupted = tokio::signal::ctrl_c();
     tokio::pin!(interrupted);
     while job.runs() {
         progress.show(&job)?;
         tokio::select! {
-            // Whoever stops watching does not stop the job.
             _ = &mut interrupted => {
+                if client.is_here() {
+                    let cancel = format!("{path}/cancel");
+                    client.post(&cancel, &json!({}), Duration::ZERO).await?;
+                    (value, job) = ended(client, &path).await?;
+                    break;
+                }
                 progress.end()?;
+                // Whoever stops watching does not stop the job.
                 cli::eprint(&format!(
                     "the job goes on in the bridge: `bridge jobs show {id}` says how far it is, \
                      `bridge jobs cancel {id}` stops it\n"

@@ -1,6 +1,8 @@
-//! Looking into a data folder from the command line, whether or not a bridge works in it: what the
-//! journal holds, what is damaged, what waits, what was given up on. Nothing is changed.
+//! A data folder from the command line: what the journal holds, what is damaged, what waits, what
+//! was given up on. Whoever looks changes nothing, whether or not a bridge works in it; what is
+//! [changed](changing) is changed while none does.
 
+mod changing;
 mod dead_letters;
 mod journal;
 mod queue;
@@ -14,6 +16,7 @@ use clap::Args;
 use crate::cli;
 use crate::show;
 
+pub(crate) use changing::changing;
 pub(crate) use dead_letters::{export, list, show};
 pub(crate) use journal::{JournalCommand, run as journal};
 pub(crate) use queue::{QueueCommand, run as queue};

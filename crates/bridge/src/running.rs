@@ -19,7 +19,7 @@ use crate::health::patience;
 use crate::show;
 
 pub(crate) use client::{Answer, Client};
-pub(crate) use failure::Failure;
+pub(crate) use failure::{Failure, Whom};
 
 /// Some of what was asked for was not done, or is not there.
 pub(crate) const EXIT_SOME_NOT: u8 = 1;
@@ -31,7 +31,8 @@ pub(crate) const EXIT_HELP: &str = "Exit status: 0 when all was done, 1 when som
 not or is not there, 2 when the bridge could not be asked, which includes a wrong command line, \
 a wrong token and a lost connection.";
 
-const HEADING: &str = "Which bridge";
+/// Of the options that say which bridge.
+pub(crate) const HEADING: &str = "Which bridge";
 
 /// Which bridge that runs, and what opens its admin API.
 #[derive(Debug, Args)]
@@ -71,6 +72,22 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    /// How long it may be silent.
+    pub(crate) const fn patience(&self) -> Duration {
+        self.timeout
+    }
+
+    /// The configuration of the bridge, where there is no other way to it.
+    pub(crate) fn config_file(&self) -> anyhow::Result<PathBuf> {
+        access::config_file(self).with_context(|| {
+            format!(
+                "which bridge? Say it with --config, or BRIDGE_CONFIG in the environment; there is \
+                 no {}",
+                cli::DEFAULT_CONFIG
+            )
+        })
+    }
+
     /// Whether the command line says anything of it.
     pub(crate) const fn is_given(&self) -> bool {
         self.url.is_some()

@@ -283,7 +283,7 @@ impl Observed for Observation {
 }
 
 /// What the admin API says of the configuration: nothing secret.
-fn describe(config: &Config) -> Described {
+pub(crate) fn describe(config: &Config) -> Described {
     let sources: BTreeSet<&Name> = config.routes.iter().map(|route| &route.source).collect();
     let sinks = sinks(config);
     let facts = |session: &SessionConfig| {
@@ -317,10 +317,7 @@ fn describe(config: &Config) -> Described {
 }
 
 async fn open_journal(config: &Config) -> anyhow::Result<(Arc<Journal>, RecoveryReport)> {
-    let options = bridge_queue::JournalOptions {
-        segment_bytes: config.journal.segment_size,
-        ..bridge_queue::JournalOptions::default()
-    };
+    let options = journal_options(config);
     let data_dir = config.data_dir.clone();
     let opened = tokio::task::spawn_blocking(move || Journal::open(&data_dir, options));
     let (journal, report) = opened
@@ -333,6 +330,14 @@ async fn open_journal(config: &Config) -> anyhow::Result<(Arc<Journal>, Recovery
             )
         })?;
     Ok((Arc::new(journal), report))
+}
+
+/// How the journal of that configuration is kept.
+pub(crate) fn journal_options(config: &Config) -> bridge_queue::JournalOptions {
+    bridge_queue::JournalOptions {
+        segment_bytes: config.journal.segment_size,
+        ..bridge_queue::JournalOptions::default()
+    }
 }
 
 /// Says what waits at bindings that the configuration does not name: it is kept, and not sent.

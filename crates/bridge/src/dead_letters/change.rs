@@ -1,4 +1,4 @@
-//! Redriving and deleting the dead letters of a bridge that runs.
+//! Redriving and deleting dead letters: those of a bridge that runs, or of one that does not.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,6 +19,7 @@ use super::{Filter, confirm};
 use crate::cli;
 use crate::config;
 use crate::jobs;
+use crate::offline;
 use crate::running::{self, Answer, Client, EXIT_SOME_NOT, Running};
 use crate::show::{self, Column};
 
@@ -64,10 +65,12 @@ pub(crate) struct RedriveArgs {
     #[arg(long)]
     dry_run: bool,
     /// Wait for what becomes of each, as in 10s; at most 60s, and 10,000 dead letters
-    #[arg(long, value_name = "DURATION", value_parser = wait)]
+    #[arg(long, value_name = "DURATION", value_parser = wait, conflicts_with = "offline")]
     wait: Option<Duration>,
     #[command(flatten)]
     running: Running,
+    #[command(flatten)]
+    at: At,
 }
 
 /// What is deleted.
@@ -80,6 +83,34 @@ pub(crate) struct DeleteArgs {
     dry_run: bool,
     #[command(flatten)]
     running: Running,
+    #[command(flatten)]
+    at: At,
+}
+
+/// Whether a bridge runs.
+#[derive(Debug, Clone, Copy, Args)]
+struct At {
+    /// No bridge runs: do it in `data_dir` of the configuration, all of which is read; what is
+    /// redriven waits in its queue for the bridge to be started
+    #[arg(
+        long,
+        help_heading = running::HEADING,
+        conflicts_with_all = ["url", "token_file", "ca_file", "detach"]
+    )]
+    offline: bool,
+}
+
+impl At {
+    fn asking(
+        self,
+        running: &Running,
+        ask: impl AsyncFnOnce(Client) -> anyhow::Result<ExitCode>,
+    ) -> anyhow::Result<ExitCode> {
+        if self.offline {
+            return offline::changing(running, ask);
+        }
+        running::asking(running, ask)
+    }
 }
 
 /// What is to be done with them.
@@ -150,8 +181,8 @@ struct Done {
 fn id(text: &str) -> Result<DeadLetterId, String> {
     if Path::new(text).is_dir() {
         return Err(
-            "that is a folder: only a bridge that runs redrives and deletes, so start the one of \
-             that folder, and ask it"
+            "that is a folder: the bridge that runs in it is asked by --url or --config, and where \
+             none runs, --offline does it in `data_dir` of the configuration"
                 .to_owned(),
         );
     }
@@ -171,7 +202,7 @@ pub(super) fn redrive(args: &RedriveArgs) -> anyhow::Result<ExitCode> {
         Ok(chosen) => chosen,
         Err(wrong) => return running::not_asked(&wrong),
     };
-    running::asking(&args.running, async |client| {
+    args.at.asking(&args.running, async |client| {
         if args.dry_run {
             let mut body = chosen.in_one_call();
             set(&mut body, "dry_run", true);
@@ -208,7 +239,7 @@ pub(super) fn delete(args: &DeleteArgs) -> anyhow::Result<ExitCode> {
         Ok(chosen) => chosen,
         Err(wrong) => return running::not_asked(&wrong),
     };
-    running::asking(&args.running, async |client| {
+    args.at.asking(&args.running, async |client| {
         if args.dry_run {
             let about = args.which.about(&client).await?;
             if args.which.json {
@@ -285,8 +316,8 @@ impl Which {
             return Ok(Some(about));
         }
         let (verb, how) = act.question();
-        let place = client.place();
-        let meant = confirm::ask(&format!("{verb} {about} of the bridge at {place}{how}"))?;
+        let whom = client.whom();
+        let meant = confirm::ask(&format!("{verb} {about} of {whom}{how}"))?;
         Ok(meant.then_some(about))
     }
 

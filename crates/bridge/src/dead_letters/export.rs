@@ -203,7 +203,7 @@ pub(super) async fn export(client: &Client, args: &ExportArgs) -> anyhow::Result
     }
     if lines.is_cut() {
         return Err(Failure::Foreign {
-            place: client.place().clone(),
+            whom: client.whom().clone(),
             why: "the export ends within a line".to_owned(),
         }
         .into());

@@ -22,9 +22,10 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    pub(super) fn new() -> Self {
+    /// What is written over would be lost between the lines of a log.
+    pub(super) fn new(beside_a_log: bool) -> Self {
         Self {
-            terminal: io::stderr().is_terminal(),
+            terminal: io::stderr().is_terminal() && !beside_a_log,
             told: None,
             hold: None,
             width: 0,

@@ -72,17 +72,12 @@ fn place(running: &Running) -> anyhow::Result<(Place, FromConfig)> {
     {
         return Ok((of_url(&url, URL)?, None));
     }
-    let named = running.config.clone();
-    let named = named.or_else(|| env::var_os("BRIDGE_CONFIG").map(PathBuf::from));
-    let is_named = named.is_some();
-    let path = named.unwrap_or_else(|| PathBuf::from(DEFAULT_CONFIG));
-    if !is_named && !path.exists() {
-        bail!(
+    let path = config_file(running).with_context(|| {
+        format!(
             "which bridge? Say it with --url or --config, or {URL} or BRIDGE_CONFIG in the \
-             environment; there is no {}",
-            path.display()
-        );
-    }
+             environment; there is no {DEFAULT_CONFIG}"
+        )
+    })?;
     let access = config::admin(&path, &Machine)?;
     let AdminAccess {
         listen,
@@ -101,6 +96,13 @@ fn place(running: &Running) -> anyhow::Result<(Place, FromConfig)> {
         );
     }
     Ok((Place::of_listener(listen, encrypted), Some((path, token))))
+}
+
+/// The configuration that is named, else the usual one if it is there.
+pub(super) fn config_file(running: &Running) -> Option<PathBuf> {
+    let named = running.config.clone();
+    let named = named.or_else(|| env::var_os("BRIDGE_CONFIG").map(PathBuf::from));
+    named.or_else(|| Some(PathBuf::from(DEFAULT_CONFIG)).filter(|usual| usual.exists()))
 }
 
 fn of_url(url: &str, from: &str) -> anyhow::Result<Place> {

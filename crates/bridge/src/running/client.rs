@@ -2,12 +2,13 @@
 //! nothing that is followed or tried again behind the caller's back.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
+use bridge_dlq_admin::Offline;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
@@ -29,7 +30,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::access::Token;
 use super::failure::Problem;
-use super::{EXIT_SOME_NOT, Failure};
+use super::{EXIT_SOME_NOT, Failure, Whom};
 use crate::place::Place;
 
 /// How long a connection may take to come about.
@@ -39,12 +40,21 @@ const LARGEST: usize = 1 << 30;
 /// How much of what is no answer of ours is looked at.
 const LARGEST_PROBLEM: usize = 64 << 10;
 
-/// Whoever asks one bridge.
+/// Whoever asks one bridge, or a data folder in which none is at work.
 pub(crate) struct Client {
-    place: Place,
-    token: Token,
-    tls: Option<TlsConnector>,
+    whom: Whom,
+    way: Way,
     patience: Duration,
+}
+
+/// How requests get there.
+enum Way {
+    Network {
+        place: Place,
+        token: Token,
+        tls: Option<TlsConnector>,
+    },
+    Here(Arc<Offline>),
 }
 
 /// An answer that is there whole.
@@ -88,16 +98,29 @@ impl Client {
         patience: Duration,
     ) -> Self {
         Self {
-            place,
-            token,
-            tls,
+            whom: Whom::Bridge(place.clone()),
+            way: Way::Network { place, token, tls },
+            patience,
+        }
+    }
+
+    /// Asks within this process about what is in `folder`.
+    pub(crate) fn here(folder: PathBuf, offline: Arc<Offline>, patience: Duration) -> Self {
+        Self {
+            whom: Whom::Folder(folder),
+            way: Way::Here(offline),
             patience,
         }
     }
 
     /// Whom it asks.
-    pub(crate) fn place(&self) -> &Place {
-        &self.place
+    pub(crate) const fn whom(&self) -> &Whom {
+        &self.whom
+    }
+
+    /// Whether what it begins ends with this process.
+    pub(crate) const fn is_here(&self) -> bool {
+        matches!(self.way, Way::Here(_))
     }
 
     /// Gets what is at `path`.
@@ -154,13 +177,15 @@ impl Client {
         if let Some(media) = media {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
         }
-        if let Ok(host) = HeaderValue::try_from(self.place.authority()) {
-            headers.insert(header::HOST, host);
-        }
-        let bearer = format!("Bearer {}", self.token.text.expose());
-        if let Ok(mut bearer) = HeaderValue::try_from(bearer) {
-            bearer.set_sensitive(true);
-            headers.insert(header::AUTHORIZATION, bearer);
+        if let Way::Network { place, token, .. } = &self.way {
+            if let Ok(host) = HeaderValue::try_from(place.authority()) {
+                headers.insert(header::HOST, host);
+            }
+            let bearer = format!("Bearer {}", token.text.expose());
+            if let Ok(mut bearer) = HeaderValue::try_from(bearer) {
+                bearer.set_sensitive(true);
+                headers.insert(header::AUTHORIZATION, bearer);
+            }
         }
         let agent = concat!("bridge/", env!("CARGO_PKG_VERSION"));
         headers.insert(header::USER_AGENT, HeaderValue::from_static(agent));
@@ -191,7 +216,7 @@ impl Client {
         let (mut sender, connection) = self.connect().await?;
         let response = timeout(patience, sender.send_request(request)).await;
         let response = response.map_err(|_| Failure::Late {
-            place: self.place.clone(),
+            whom: self.whom.clone(),
             patience,
             changing,
         })?;
@@ -222,10 +247,14 @@ impl Client {
         problem.status = head.status.as_u16();
         let after = head.headers.get(header::RETRY_AFTER);
         problem.retry_after = after.and_then(|value| value.to_str().ok()?.parse().ok());
+        let token = match &self.way {
+            Way::Network { token, .. } => Some(token.source.clone()),
+            Way::Here(_) => None,
+        };
         Ok(Failure::Refused {
-            place: self.place.clone(),
+            whom: self.whom.clone(),
             problem: Box::new(problem),
-            token: self.token.source.clone(),
+            token,
         })
     }
 
@@ -249,7 +278,7 @@ impl Client {
         loop {
             let frame = timeout(self.patience, body.frame()).await;
             let frame = frame.map_err(|_| Failure::Late {
-                place: self.place.clone(),
+                whom: self.whom.clone(),
                 patience: self.patience,
                 changing,
             })?;
@@ -265,48 +294,23 @@ impl Client {
     }
 
     async fn connect(&self) -> Result<(SendRequest<Full<Bytes>>, AbortOnDropHandle<()>), Failure> {
-        let stream = self.dial().await?;
-        let Some(tls) = &self.tls else {
+        let (place, tls) = match &self.way {
+            Way::Here(offline) => return self.speak(offline.connect()).await,
+            Way::Network { place, tls, .. } => (place, tls),
+        };
+        let stream = dial(place).await?;
+        let Some(tls) = tls else {
             return self.speak(stream).await;
         };
         let failed = |error| Failure::Tls {
-            place: self.place.clone(),
+            place: place.clone(),
             error,
         };
-        let name = ServerName::try_from(self.place.server_name().to_owned());
+        let name = ServerName::try_from(place.server_name().to_owned());
         let name = name.map_err(|error| failed(io::Error::other(error)))?;
         let late = |_| failed(io::ErrorKind::TimedOut.into());
         let stream = timeout(CONNECT, tls.connect(name, stream)).await;
         self.speak(stream.map_err(late)?.map_err(failed)?).await
-    }
-
-    async fn dial(&self) -> Result<TcpStream, Failure> {
-        let place = || self.place.clone();
-        let addresses = self.place.addresses();
-        let addresses = addresses.map_err(|error| Failure::Host {
-            place: place(),
-            error,
-        })?;
-        let mut failure = Failure::Host {
-            place: place(),
-            error: io::Error::other("it has no address"),
-        };
-        for address in addresses {
-            let stream = timeout(CONNECT, TcpStream::connect(address)).await;
-            match stream.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
-                Ok(stream) => return Ok(stream),
-                // What is told is what happened at the address that was meant first.
-                Err(error) if matches!(failure, Failure::Host { .. }) => {
-                    failure = Failure::Connect {
-                        place: place(),
-                        address,
-                        error,
-                    };
-                }
-                Err(_) => {}
-            }
-        }
-        Err(failure)
     }
 
     async fn speak(
@@ -328,7 +332,7 @@ impl Client {
         }
         let why = std::error::Error::source(error);
         Failure::Lost {
-            place: self.place.clone(),
+            whom: self.whom.clone(),
             why: why.map_or_else(|| error.to_string(), ToString::to_string),
             changing,
         }
@@ -346,7 +350,7 @@ impl Client {
 
     fn foreign(&self, why: String) -> Failure {
         Failure::Foreign {
-            place: self.place.clone(),
+            whom: self.whom.clone(),
             why,
         }
     }
@@ -357,6 +361,34 @@ impl Stream<'_> {
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
         self.client.next(&mut self.reply.body, false).await
     }
+}
+
+async fn dial(place: &Place) -> Result<TcpStream, Failure> {
+    let addresses = place.addresses();
+    let addresses = addresses.map_err(|error| Failure::Host {
+        place: place.clone(),
+        error,
+    })?;
+    let mut failure = Failure::Host {
+        place: place.clone(),
+        error: io::Error::other("it has no address"),
+    };
+    for address in addresses {
+        let stream = timeout(CONNECT, TcpStream::connect(address)).await;
+        match stream.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+            Ok(stream) => return Ok(stream),
+            // What is told is what happened at the address that was meant first.
+            Err(error) if matches!(failure, Failure::Host { .. }) => {
+                failure = Failure::Connect {
+                    place: place.clone(),
+                    address,
+                    error,
+                };
+            }
+            Err(_) => {}
+        }
+    }
+    Err(failure)
 }
 
 fn is_problem(headers: &HeaderMap) -> bool {

@@ -1,13 +1,42 @@
 //! Why a bridge could not be asked, or will not answer, and what to do about it.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
 
 use super::access::TokenSource;
 use crate::place::Place;
+
+/// Who is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Whom {
+    /// A bridge that runs.
+    Bridge(Place),
+    /// A data folder in which none is at work.
+    Folder(PathBuf),
+}
+
+impl Whom {
+    fn place(&self) -> String {
+        match self {
+            Self::Bridge(place) => place.to_string(),
+            Self::Folder(folder) => folder.display().to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Whom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bridge(place) => write!(f, "the bridge at {place}"),
+            Self::Folder(folder) => write!(f, "the data folder {}", folder.display()),
+        }
+    }
+}
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -39,42 +68,50 @@ pub(crate) enum Failure {
         error: io::Error,
     },
     /// Nothing came for too long.
-    #[error("the bridge at {place} was silent for {patience:?}")]
+    #[error("{whom} was silent for {patience:?}")]
     Late {
-        /// Where.
-        place: Place,
+        /// Who.
+        whom: Whom,
         /// How long it was waited.
         patience: Duration,
         /// Whether something was to be changed.
         changing: bool,
     },
     /// It ended before its end.
-    #[error("the connection to the bridge at {place} was lost: {why}")]
+    #[error("the connection to {whom} was lost: {why}")]
     Lost {
-        /// Where.
-        place: Place,
+        /// To whom.
+        whom: Whom,
         /// What was seen.
         why: String,
         /// Whether something was to be changed.
         changing: bool,
     },
     /// It answers what no bridge answers.
-    #[error("what answers at {place} is no admin API of a bridge: {why}")]
+    #[error("what answers at {} is no admin API of a bridge: {why}", .whom.place())]
     Foreign {
-        /// Where.
-        place: Place,
+        /// Who was meant.
+        whom: Whom,
         /// What it answers.
         why: String,
     },
     /// The bridge says why.
-    #[error("the bridge at {place} answers {problem}")]
+    #[error("{whom} answers {problem}")]
     Refused {
-        /// Where.
-        place: Place,
+        /// Who.
+        whom: Whom,
         /// The answer.
         problem: Box<Problem>,
-        /// What it was asked with.
-        token: TokenSource,
+        /// What it was asked with, where something has to be.
+        token: Option<TokenSource>,
+    },
+    /// A bridge works in a folder where none should.
+    #[error("a bridge is at work in {} ({holder})", folder.display())]
+    AtWork {
+        /// Where.
+        folder: PathBuf,
+        /// Which process.
+        holder: String,
     },
 }
 
@@ -150,18 +187,27 @@ impl Failure {
             Self::Late { .. } => {
                 Some("is the machine or its disk overloaded? --timeout waits longer".to_owned())
             }
-            Self::Lost { place, .. } if !place.encrypted => {
-                Some("did the bridge stop? A listener with `tls` is asked by https://".to_owned())
-            }
+            Self::Lost {
+                whom: Whom::Bridge(place),
+                ..
+            } if !place.encrypted => Some("did the bridge stop? A listener with `tls` is asked by https://".to_owned(),
+            ),
             Self::Lost { .. } => Some("did the bridge stop? Ask again".to_owned()),
             Self::Foreign { .. } => Some(
                 "the URL is that of `admin`, not of `monitor`, and has nothing behind the port"
                     .to_owned(),
             ),
+            Self::AtWork { .. } => Some(
+                "ask it, without --offline: --url, or `admin` of its configuration, says where it \
+                 listens"
+                    .to_owned(),
+            ),
             Self::Refused { problem, token, .. } => match problem.status {
-                401 => Some(format!(
-                    "it was asked with {token}; is that what `admin` of its configuration says?"
-                )),
+                401 => token.as_ref().map(|token| {
+                    format!(
+                        "it was asked with {token}; is that what `admin` of its configuration says?"
+                    )
+                }),
                 404 | 405 => Some(
                     "is the bridge of another version than this command? `bridge --version`"
                         .to_owned(),

@@ -1,5 +1,7 @@
 //! What an operator sees of a data folder, with and without a bridge in it.
 
+mod changing;
+
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
