@@ -71,10 +71,15 @@ pub(crate) struct BenchArgs {
 enum What {
     /// Measure the journal alone, beside bare appends that are made durable
     Journal(journal::JournalArgs),
+    /// Measure pages of a million dead letters, and live messages beside jobs of 100,000
+    DeadLetters,
 }
 
 /// Measures, and prints the figures to standard output; how it goes is told on standard error.
 pub(crate) fn run(args: &BenchArgs) -> Result<()> {
+    if let Some(What::DeadLetters) = args.what {
+        return build::dead_letters();
+    }
     if cfg!(debug_assertions) {
         // A load generator that is not optimized takes its CPU from what it measures.
         return build::again_in_release();

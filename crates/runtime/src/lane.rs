@@ -199,6 +199,11 @@ impl Lane {
         std::mem::take(&mut self.lock().placed)
     }
 
+    /// Whether what arrives is handed to the worker; it may wait there for its turn.
+    pub(crate) fn is_live(&self) -> bool {
+        self.lock().live
+    }
+
     /// Whether nothing that arrived waits for the worker or is on its way to the store.
     pub(crate) fn is_settled(&self) -> bool {
         let state = self.lock();

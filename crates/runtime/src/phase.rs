@@ -45,6 +45,8 @@ pub(crate) enum Next {
     LinkDown,
     /// Publishing from the head of the queue.
     Replay,
+    /// The same, for what is few: what has arrived waits in memory behind it.
+    Drain,
     /// Waiting until that monotonic instant.
     Block(Duration),
     /// Until the operator wants it otherwise.
@@ -70,7 +72,10 @@ pub(crate) enum Event {
     /// The queue is empty.
     Drained,
     /// The queue is not empty, though it was.
-    Queued,
+    Queued {
+        /// Whether that is so little that what arrives need not go through the queue as well.
+        few: bool,
+    },
     /// Time has passed.
     Tick,
     /// An operator pauses the binding.
@@ -109,27 +114,32 @@ impl Phase {
                     then: Next::LinkDown,
                 }
             }
-            (Self::Replaying | Self::Live, Event::Unanswered) | (Self::Live, Event::Queued) => {
-                Self::Recalling { then: Next::Replay }
-            }
-            (Self::Replaying | Self::Live, Event::RefusedForNow { until }) => Self::Recalling {
-                then: Next::Block(until),
-            },
-
+            (Self::Live, Event::Queued { few: true }) => Self::Recalling { then: Next::Drain },
             (
+                Self::Replaying | Self::Live | Self::Recalling { then: Next::Drain },
+                Event::Unanswered,
+            )
+            | (Self::Live, Event::Queued { few: false })
+            | (
                 Self::Recalling {
                     then: Next::LinkDown,
                 },
                 Event::LinkUp,
             ) => Self::Recalling { then: Next::Replay },
-            (Self::Recalling { then: Next::Replay }, Event::RefusedForNow { until }) => {
-                Self::Recalling {
-                    then: Next::Block(until),
-                }
-            }
+
+            (
+                Self::Replaying
+                | Self::Live
+                | Self::Recalling {
+                    then: Next::Replay | Next::Drain,
+                },
+                Event::RefusedForNow { until },
+            ) => Self::Recalling {
+                then: Next::Block(until),
+            },
             (Self::Recalling { then }, Event::Resolved) => match then {
                 Next::LinkDown => Self::LinkDown,
-                Next::Replay => Self::Replaying,
+                Next::Replay | Next::Drain => Self::Replaying,
                 Next::Block(until) => Self::Blocked { until },
                 Next::Pause => Self::Paused,
             },
@@ -179,6 +189,7 @@ mod tests {
         then: Next::LinkDown,
     };
     const RECALL_REPLAY: Phase = Phase::Recalling { then: Next::Replay };
+    const RECALL_DRAIN: Phase = Phase::Recalling { then: Next::Drain };
     const RECALL_BLOCK: Phase = Phase::Recalling {
         then: Next::Block(LATER),
     };
@@ -189,24 +200,26 @@ mod tests {
 
     #[test]
     fn every_state_answers_every_event() {
-        use Event::{Drained, LinkDown, LinkUp, Paused, Queued, Resolved, Tick, Unanswered};
-        const EVENTS: [Event; 11] = [
-            LinkUp, LinkDown, Unanswered, REFUSED, Resolved, Drained, Tick, Queued, Paused, UP,
+        use Event::{Drained, LinkDown, LinkUp, Paused, Resolved, Tick, Unanswered};
+        const FEW: Event = Event::Queued { few: true };
+        const MANY: Event = Event::Queued { few: false };
+        const EVENTS: [Event; 12] = [
+            LinkUp, LinkDown, Unanswered, REFUSED, Resolved, Drained, Tick, FEW, MANY, Paused, UP,
             DOWN,
         ];
         const PAUSED: Phase = Phase::Paused;
         let (down, replaying, live) = (Phase::LinkDown, Phase::Replaying, Phase::Live);
-        let table: [(Phase, [Phase; EVENTS.len()]); 9] = [
+        let table: [(Phase, [Phase; EVENTS.len()]); 10] = [
             (
                 down,
                 [
-                    replaying, down, down, down, down, down, down, down, PAUSED, down, down,
+                    replaying, down, down, down, down, down, down, down, down, PAUSED, down, down,
                 ],
             ),
             (
                 PAUSED,
                 [
-                    PAUSED, PAUSED, PAUSED, PAUSED, PAUSED, PAUSED, PAUSED, PAUSED, PAUSED,
+                    PAUSED, PAUSED, PAUSED, PAUSED, PAUSED, PAUSED, PAUSED, PAUSED, PAUSED, PAUSED,
                     replaying, down,
                 ],
             ),
@@ -218,6 +231,7 @@ mod tests {
                     RECALL_PAUSE,
                     RECALL_PAUSE,
                     PAUSED,
+                    RECALL_PAUSE,
                     RECALL_PAUSE,
                     RECALL_PAUSE,
                     RECALL_PAUSE,
@@ -237,6 +251,7 @@ mod tests {
                     live,
                     replaying,
                     replaying,
+                    replaying,
                     RECALL_PAUSE,
                     replaying,
                     replaying,
@@ -252,6 +267,7 @@ mod tests {
                     live,
                     live,
                     live,
+                    RECALL_DRAIN,
                     RECALL_REPLAY,
                     RECALL_PAUSE,
                     live,
@@ -266,6 +282,7 @@ mod tests {
                     RECALL_DOWN,
                     RECALL_DOWN,
                     down,
+                    RECALL_DOWN,
                     RECALL_DOWN,
                     RECALL_DOWN,
                     RECALL_DOWN,
@@ -285,9 +302,27 @@ mod tests {
                     RECALL_REPLAY,
                     RECALL_REPLAY,
                     RECALL_REPLAY,
+                    RECALL_REPLAY,
                     RECALL_PAUSE,
                     RECALL_REPLAY,
                     RECALL_REPLAY,
+                ],
+            ),
+            (
+                RECALL_DRAIN,
+                [
+                    RECALL_DRAIN,
+                    RECALL_DOWN,
+                    RECALL_REPLAY,
+                    RECALL_BLOCK,
+                    replaying,
+                    RECALL_DRAIN,
+                    RECALL_DRAIN,
+                    RECALL_DRAIN,
+                    RECALL_DRAIN,
+                    RECALL_PAUSE,
+                    RECALL_DRAIN,
+                    RECALL_DRAIN,
                 ],
             ),
             (
@@ -301,6 +336,7 @@ mod tests {
                     RECALL_BLOCK,
                     RECALL_BLOCK,
                     RECALL_BLOCK,
+                    RECALL_BLOCK,
                     RECALL_PAUSE,
                     RECALL_BLOCK,
                     RECALL_BLOCK,
@@ -309,8 +345,8 @@ mod tests {
             (
                 BLOCKED,
                 [
-                    replaying, down, BLOCKED, BLOCKED, BLOCKED, BLOCKED, BLOCKED, BLOCKED, PAUSED,
-                    BLOCKED, BLOCKED,
+                    replaying, down, BLOCKED, BLOCKED, BLOCKED, BLOCKED, BLOCKED, BLOCKED, BLOCKED,
+                    PAUSED, BLOCKED, BLOCKED,
                 ],
             ),
         ];
@@ -334,6 +370,7 @@ mod tests {
             (RECALL_DOWN, true),
             (RECALL_BLOCK, true),
             (RECALL_REPLAY, false),
+            (RECALL_DRAIN, false),
             (RECALL_PAUSE, false),
             (Phase::Paused, false),
             (Phase::Replaying, false),
@@ -350,6 +387,7 @@ mod tests {
             BLOCKED,
             RECALL_DOWN,
             RECALL_REPLAY,
+            RECALL_DRAIN,
             RECALL_BLOCK,
             RECALL_PAUSE,
             Phase::Paused,

@@ -40,7 +40,7 @@ use crate::DeliveryMode;
 use crate::announce::Announced;
 use crate::deferral::Deferral;
 use crate::lane::{Job, Lane, Shown};
-use crate::phase::{Event, Phase};
+use crate::phase::{Event, Next, Phase};
 use crate::session::Share;
 
 /// A worker that has nothing to wait for looks again after this long (I11).
@@ -259,7 +259,10 @@ impl Worker<'_> {
         {
             self.adjourn();
             let lost = std::mem::take(&mut self.lost);
-            self.lane.recall(lost.into_values());
+            let drains = matches!(self.phase, Phase::Recalling { then: Next::Drain });
+            if !(drains && lost.is_empty()) {
+                self.lane.recall(lost.into_values());
+            }
             self.pass.rewind();
             self.second.deferral.interrupt();
             self.on(Event::Resolved);

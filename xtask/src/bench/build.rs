@@ -24,6 +24,22 @@ pub(crate) fn again_in_release() -> Result<()> {
     Ok(())
 }
 
+/// Runs what measures dead letters in large numbers: tests of the runtime, which say their figures.
+pub(crate) fn dead_letters() -> Result<()> {
+    let status = cargo()
+        .args(["test", "--release", "--locked", "-p", "bridge-runtime"])
+        .args(["--test", "delivery", "large::", "--", "--ignored"])
+        // One after the other, so that they do not disturb each other.
+        .args(["--nocapture", "--test-threads", "1"])
+        .current_dir(root())
+        .status()
+        .context("cannot run cargo")?;
+    if !status.success() {
+        bail!("the measurement failed: {status}");
+    }
+    Ok(())
+}
+
 /// Builds the service as it is deployed, and says where it is.
 pub(crate) fn bridge() -> Result<PathBuf> {
     let output = cargo()

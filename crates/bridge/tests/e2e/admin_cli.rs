@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use bridge_testkit::{Authority, PortLease, RawClient, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 
@@ -350,7 +350,8 @@ async fn who_stops_watching_a_job_does_not_stop_it() {
     assert!(first.contains("looked at"), "{first}");
     let job = wait_for("the job has filled the queue", PATIENCE, async || {
         let jobs = site.ask("jobs list --json").await.json();
-        (jobs["jobs"][0]["done"] == 5).then(|| jobs["jobs"][0].clone())
+        let job = &jobs["jobs"][0];
+        (job["done"] == 5 && job["held_up"] != json!([])).then(|| job.clone())
     })
     .await;
     assert_eq!(job["state"], "running");

@@ -39,6 +39,7 @@ impl Worker<'_> {
             if !stopping && self.lane.go_live(self.longest_hand_over()) && self.lane.is_clear() {
                 let usage = self.lane.store.usage(&self.lane.key);
                 if self.pass.is_over(&usage) {
+                    self.pass.end();
                     self.on(Event::Drained);
                 }
             }

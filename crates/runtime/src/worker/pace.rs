@@ -29,7 +29,7 @@ impl Worker<'_> {
             return;
         }
         match self.phase {
-            Phase::Live => self.on(Event::Queued),
+            Phase::Live => self.on(Event::Queued { few: false }),
             // Behind the rest of the queue, for which it waits in memory.
             Phase::Replaying => self.lane.recall(std::iter::empty()),
             Phase::LinkDown | Phase::Recalling { .. } | Phase::Blocked { .. } | Phase::Paused => {

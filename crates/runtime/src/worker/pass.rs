@@ -130,10 +130,18 @@ impl Pass {
         self.unreadable.insert(seq)
     }
 
-    /// Whether a queue with `usage` holds nothing that could still be sent or is under way.
+    /// Whether a queue with `usage` holds nothing that could still be sent or is under way; a read
+    /// that looks for more need not be waited for.
     pub(super) fn is_over(&self, usage: &Usage) -> bool {
         let known = self.leaving.len() + self.unreadable.len();
-        self.reading.is_none() && usage.queue.entries <= known as u64
+        usage.queue.entries <= known as u64
+    }
+
+    /// Nothing more is wanted of the queue for now.
+    pub(super) fn end(&mut self) {
+        self.reading = None;
+        self.gone.clear();
+        self.ahead.clear();
     }
 }
 

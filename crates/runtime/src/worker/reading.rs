@@ -24,11 +24,22 @@ impl Worker<'_> {
     /// There may be something new: in the queue as well, where others can put a message.
     pub(super) fn ring(&mut self) {
         self.pass.ring();
-        if self.phase == Phase::Live {
-            let usage = self.lane.store.usage(&self.lane.key);
-            if !self.pass.is_over(&usage) {
-                self.on(Event::Queued);
+        match self.phase {
+            Phase::Live => {
+                let usage = self.lane.store.usage(&self.lane.key);
+                if !self.pass.is_over(&usage) {
+                    let few = usage.queue.entries <= self.longest_hand_over();
+                    self.on(Event::Queued { few });
+                }
             }
+            Phase::Replaying if self.lane.is_live() => {
+                let usage = self.lane.store.usage(&self.lane.key);
+                if usage.queue.entries > self.longest_hand_over() {
+                    // More than what arrives is to wait for in memory.
+                    self.lane.recall(std::iter::empty());
+                }
+            }
+            _ => {}
         }
     }
 

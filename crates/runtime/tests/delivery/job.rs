@@ -5,7 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bridge_core::{ManualClock, Seq, StoreError, Timestamp};
-use bridge_runtime::{DeadLetterFilter, DeliveryMode, HeldUpBy, Job, JobKind, JobState, OnFull};
+use bridge_runtime::{
+    DeadLetterFilter, DeliveryMode, HeldUpBy, Job, JobKind, JobState, OnFull, RedriveOptions,
+    Selection,
+};
 
 use crate::fixture::{Fixture, Reply, Setup, key, wait_until};
 
@@ -296,4 +299,48 @@ async fn a_stop_does_not_wait_for_a_job_that_is_held_up() {
         "{:?}",
         begun.elapsed()
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_arrives_beside_a_job_does_not_go_through_the_queue_and_keeps_its_order() {
+    let fixture = refused(500).await;
+    let job = begin(&fixture, JobKind::Redrive);
+    let mut arrived = Vec::new();
+    while now(&fixture, &job).state == JobState::Running {
+        arrived.push(fixture.source.arrive("live"));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    fixture.acknowledges(500 + arrived.len()).await;
+    fixture.waits(0, (0, 0, 0)).await;
+    let accepted = fixture.sink().accepted();
+    let (redriven, live): (Vec<u64>, Vec<u64>) = accepted.iter().partition(|n| **n < 500);
+    assert_eq!(redriven, (0..500).collect::<Vec<_>>());
+    assert_eq!(live, arrived);
+    // All 500 went through it, when they came first.
+    let queued = Some(("outcome", "queued"));
+    assert_eq!(fixture.metric("publish_total", 0, queued), 500);
+    fixture.ledger_balances(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_arrives_beside_a_redrive_of_very_many_goes_through_the_queue() {
+    let fixture = refused(1_000).await;
+    // The first redriven ones stay under way, and the queue is long behind them.
+    fixture.sink().policy(|_| Reply::Hold);
+    let control = fixture.runtime.control();
+    let all = Selection::Matching {
+        filter: DeadLetterFilter::default(),
+        limit: 1_000,
+    };
+    let redriven = control.redrive(all, RedriveOptions::default()).await;
+    assert_eq!(redriven.unwrap().len(), 1_000);
+    // The source is acknowledged while the destination takes nothing.
+    fixture.source.arrive_many(3, "live");
+    fixture.acknowledges(1_003).await;
+    assert_eq!(fixture.waiting(0), (1_003, 0, 0));
+    fixture.sink().policy(|_| Reply::Accept);
+    fixture.sink().release();
+    fixture.waits(0, (0, 0, 0)).await;
+    assert_eq!(fixture.sink().accepted(), (0..1_003).collect::<Vec<_>>());
+    fixture.ledger_balances(0).await;
 }

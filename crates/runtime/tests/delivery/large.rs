@@ -1,6 +1,5 @@
 //! Dead letters in large numbers: what a page and a job cost. Not run by default; the figures of
-//! the book come from `cargo test --release -p bridge-runtime --test delivery large -- --ignored
-//! --nocapture`.
+//! the book come from `cargo xtask bench dead-letters`.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -20,7 +19,11 @@ async fn fill(fixture: &Fixture, bindings: usize, count: u64) {
         let at = Timestamp::from_millis(number * 1_000);
         let code = 0x97 + u8::try_from(number % 4).unwrap();
         let info = DeadLetterInfo {
-            reason: Reason::Broker(ReasonCode::new(code)),
+            // The oldest has one of its own.
+            reason: match number {
+                0 => Reason::TopicInvalid,
+                _ => Reason::Broker(ReasonCode::new(code)),
+            },
             reason_string: None,
             first_refusal: at,
             last_refusal: at,
@@ -54,6 +57,9 @@ async fn fill(fixture: &Fixture, bindings: usize, count: u64) {
     }
 }
 
+/// From what lies in the middle of one of two bindings.
+const MIDDLE: &str = "none, from the middle";
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "it takes a while to make a million entries"]
 async fn a_page_of_a_million_dead_letters_takes_less_than_50_ms() {
@@ -65,6 +71,14 @@ async fn a_page_of_a_million_dead_letters_takes_less_than_50_ms() {
     let none = DeadLetterFilter::default;
     let filters = [
         ("none", none()),
+        (MIDDLE, none()),
+        (
+            "reason that the oldest alone have",
+            DeadLetterFilter {
+                reason: Some(Reason::TopicInvalid),
+                ..none()
+            },
+        ),
         (
             "binding",
             DeadLetterFilter {
@@ -122,7 +136,8 @@ async fn a_page_of_a_million_dead_letters_takes_less_than_50_ms() {
     ];
     let mut worst = Duration::ZERO;
     for (what, filter) in filters {
-        let (mut times, mut cursor, mut entries) = (Vec::new(), None, 0);
+        let (mut times, mut entries) = (Vec::new(), 0);
+        let mut cursor = (what == MIDDLE).then(|| "route~b1~750000~0".parse().unwrap());
         let mut total = Total::AtLeast(0);
         for _ in 0..50 {
             let began = Instant::now();
@@ -179,20 +194,21 @@ async fn latencies(fixture: &Fixture, mut end: impl FnMut(usize) -> bool) -> Vec
     times
 }
 
+/// So many percent took no longer.
+fn at(times: &[Duration], percent: usize) -> Duration {
+    times[(times.len() * percent / 100).min(times.len() - 1)]
+}
+
 fn say(what: &str, times: &[Duration]) {
-    let at = |percent: usize| times[(times.len() * percent / 100).min(times.len() - 1)];
+    let [p50, p90, p99, longest] = [50, 90, 99, 100].map(|percent| at(times, percent));
+    let count = times.len();
     println!(
-        "{what}: {} live messages, p50 {:?}, p99 {:?}, longest {:?}",
-        times.len(),
-        at(50),
-        at(99),
-        at(100)
+        "{what}: {count} live messages, p50 {p50:?}, p90 {p90:?}, p99 {p99:?}, longest {longest:?}"
     );
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "it takes a while to redrive 100,000 entries"]
-async fn a_job_of_100_000_redrives_leaves_live_traffic_its_latency() {
+/// What a job of `kind` with 100,000 dead letters costs the live messages beside it.
+async fn beside_a_job(kind: JobKind) {
     let fixture = Setup::new(DeliveryMode::StoreAndForward).start();
     fill(&fixture, 1, 100_000).await;
     fixture.go_live().await;
@@ -201,17 +217,39 @@ async fn a_job_of_100_000_redrives_leaves_live_traffic_its_latency() {
     let control = fixture.runtime.control();
     let began = Instant::now();
     let job = control
-        .start_job(JobKind::Redrive, DeadLetterFilter::default())
+        .start_job(kind, DeadLetterFilter::default())
         .unwrap();
     let during = latencies(&fixture, |_| {
         control.job(job.id).unwrap().unwrap().state != JobState::Running
     })
     .await;
-    say("with a job", &during);
+    say(&format!("with a {}", kind.as_str()), &during);
+    let ratio = |percent| at(&during, percent).as_secs_f64() / at(&before, percent).as_secs_f64();
+    println!(
+        "with a {} / without: p50 {:.2}, p90 {:.2}, p99 {:.2}",
+        kind.as_str(),
+        ratio(50),
+        ratio(90),
+        ratio(99)
+    );
     let job = control.job(job.id).unwrap().unwrap();
-    println!("{} redriven in {:?}", job.done, began.elapsed());
+    let took = began.elapsed();
+    let rate = Duration::from_secs(job.done).as_secs_f64() / took.as_secs_f64();
+    println!("{} done in {took:?}, {rate:.0} a second", job.done);
     assert_eq!((job.state, job.done), (JobState::Done, 100_000));
     fixture.waits(0, (0, 0, 0)).await;
-    let p99 = during[during.len() * 99 / 100];
+    let p99 = at(&during, 99);
     assert!(p99 < Duration::from_millis(250), "{p99:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "it takes a while to redrive 100,000 entries"]
+async fn a_job_of_100_000_redrives_leaves_live_traffic_its_latency() {
+    beside_a_job(JobKind::Redrive).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "it takes a while to delete 100,000 entries"]
+async fn a_job_of_100_000_deletes_leaves_live_traffic_its_latency() {
+    beside_a_job(JobKind::Delete).await;
 }
