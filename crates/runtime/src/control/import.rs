@@ -81,6 +81,10 @@ struct Recent {
     of: HashMap<DeadLetterId, What>,
     /// Those that were made, the latest last; some of them are forgotten.
     in_order: VecDeque<DeadLetterId>,
+    /// Whether an import is under way.
+    under_way: bool,
+    /// Those that were deleted meanwhile: it may not know yet that it has made one.
+    gone: HashSet<DeadLetterId>,
 }
 
 impl Recent {
@@ -102,6 +106,9 @@ impl Imports {
 
     fn remember(&self, what: What, made: DeadLetterId) {
         let mut recent = self.lock();
+        if recent.gone.remove(&made) {
+            return;
+        }
         if recent.in_order.len() >= REMEMBERED
             && let Some(oldest) = recent.in_order.pop_front()
         {
@@ -115,7 +122,19 @@ impl Imports {
     /// That dead letter is deleted: what it was made of may be imported again. One that is
     /// redriven is still somewhere.
     pub(super) fn forget(&self, letter: &DeadLetterId) {
-        self.lock().forget(letter);
+        let mut recent = self.lock();
+        let known = recent.of.contains_key(letter);
+        recent.forget(letter);
+        if !known && recent.under_way && recent.gone.len() < REMEMBERED {
+            recent.gone.insert(letter.clone());
+        }
+    }
+
+    /// An import begins, or has ended; there is one at a time.
+    fn set_under_way(&self, under_way: bool) {
+        let mut recent = self.lock();
+        recent.under_way = under_way;
+        recent.gone = HashSet::new();
     }
 }
 
@@ -145,11 +164,14 @@ impl Importer {
         let work = shared.clone();
         work.detached(all.len(), async move {
             let _turn = turn;
-            let mut pipeline = Pipeline::new(shared, all.len());
+            shared.imports.set_under_way(true);
+            let mut pipeline = Pipeline::new(shared.clone(), all.len());
             for import in all {
                 pipeline.begin(import).await;
             }
-            Ok(pipeline.ended().await)
+            let outcomes = pipeline.ended().await;
+            shared.imports.set_under_way(false);
+            Ok(outcomes)
         })
         .await
     }
@@ -318,5 +340,27 @@ impl Posted {
             outcome,
             posted: Some((self.what, self.size)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dead_letter_that_is_deleted_before_its_import_knows_of_it_is_not_remembered() {
+        let imports = Imports::default();
+        let letter = |text: &str| text.parse::<DeadLetterId>().unwrap();
+        let made_of = |n: u8| (letter("a~b~1").binding, MessageId::from_bytes([n; 16]));
+        imports.set_under_way(true);
+        imports.forget(&letter("a~b~7"));
+        imports.remember(made_of(7), letter("a~b~7"));
+        imports.remember(made_of(8), letter("a~b~8"));
+        imports.set_under_way(false);
+        assert_eq!(imports.made(&made_of(7)), None);
+        assert_eq!(imports.made(&made_of(8)), Some(letter("a~b~8")));
+        // What an import made is deleted later on.
+        imports.forget(&letter("a~b~8"));
+        assert_eq!(imports.made(&made_of(8)), None);
     }
 }

@@ -78,7 +78,8 @@ pub enum RedriveOutcome {
     QueueFull,
     /// The store failed on it: the entry stays.
     StoreFailed(StoreError),
-    /// The bridge stops: the entry stays.
+    /// The bridge stops: the entry stays. Only where the store did not answer in time any more it
+    /// may have gone.
     Stopping,
 }
 
@@ -128,7 +129,8 @@ pub enum DeleteOutcome {
     },
     /// The store failed on it: the entry stays.
     StoreFailed(StoreError),
-    /// The bridge stops: the entry stays.
+    /// The bridge stops: the entry stays. Only where the store did not answer in time any more it
+    /// may have gone.
     Stopping,
 }
 
