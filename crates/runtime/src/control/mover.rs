@@ -153,6 +153,10 @@ fn conclude(shared: &Shared, recent: &mut Recent, ended: Ended) {
                 Wanted::Delete => {
                     shared.imports.forget(&request.letter);
                     shared.metrics.dead_letter_deleted(&request.letter.binding);
+                    if let Some(lane) = lane.filter(|lane| lane.standing().unburied > 0) {
+                        // There is room for what is held.
+                        lane.wake.notify_one();
+                    }
                 }
             }
             Outcome::Done(seq)

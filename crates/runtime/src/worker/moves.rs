@@ -14,7 +14,7 @@ use tracing::error;
 
 use crate::settlement::Token;
 
-/// More are not begun at a time: what would be moved waits in its place.
+/// More are not begun at a time, nor held for room: what would be moved waits in its place.
 const MOST: usize = 1_024;
 
 /// A move that was asked for.
@@ -90,7 +90,7 @@ impl Moves {
 
     /// Whether no more should be begun for now.
     pub(super) fn are_many(&self) -> bool {
-        self.under_way.len() >= MOST
+        self.len() >= MOST
     }
 
     /// Whether nothing is under way; what is held for room would be held for ever.

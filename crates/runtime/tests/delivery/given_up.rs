@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bridge_core::{Reason, ReasonCode, Store, View};
-use bridge_runtime::{DeliveryMode, OnDeadLettersFull};
+use bridge_runtime::{DeadLetterFilter, DeliveryMode, OnDeadLettersFull, Selection};
 
 use crate::fixture::{Fixture, Reply, Setup, key, wait_until};
 
@@ -130,6 +130,42 @@ async fn i13_dead_letters_that_must_all_be_kept_are_held_until_there_is_room() {
         let (_, _, unsettled) = fixture.stop().await;
         assert_eq!(unsettled, 0);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i13_no_more_of_a_queue_is_held_for_room_than_a_thousand_and_an_operator_makes_some() {
+    let fixture = Setup::new(DeliveryMode::StoreAndForward)
+        .adjust(|spec| {
+            spec.dead_letters.max_entries = 1;
+            spec.dead_letters.on_full = OnDeadLettersFull::Hold;
+        })
+        .start();
+    refuse_bad(&fixture);
+    fixture.source.arrive_many(3_000, "bad");
+    fixture.acknowledges(3_000).await;
+    fixture.sink().connect();
+    let held = || fixture.metric("dead_letters_held", 0, None);
+    wait_until("held", || {
+        held() >= 1_024 && fixture.binding(0).open == held()
+    })
+    .await;
+    // What was under way when it became too many is held as well.
+    let most = held();
+    assert!(most <= 1_024 + 50, "{most}");
+    assert_eq!(fixture.waiting(0), (2_999, 0, 1));
+    let control = fixture.runtime.control();
+    for gone in 1..=100 {
+        let all = Selection::Matching {
+            filter: DeadLetterFilter::default(),
+            limit: 1,
+        };
+        assert_eq!(control.delete(all).await.unwrap().len(), 1);
+        // Nothing else happens at the binding.
+        fixture.waits(0, (2_999 - gone, 0, 1)).await;
+    }
+    assert!(held() <= most, "{}", held());
+    let (_, _, unsettled) = fixture.stop().await;
+    assert_eq!(unsettled, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
