@@ -25,11 +25,12 @@ export function letters(hash) {
   const form = filterForm(wanted);
   const list = h('div', { class: 'loading', 'aria-busy': 'true' }, 'Asking the bridge …');
   const count = h('p', { class: 'found', 'aria-live': 'polite' });
+  const whole = h('button', { type: 'button', class: 'link', hidden: true, click: () => countAll() }, 'Count them all');
   const newer = h('button', { type: 'button', class: 'link', hidden: true, click: () => again() }, 'Others have come or gone: look again');
   const chosen = new Map();
   const tools = toolbar();
   const here = { cursor: undefined, before: [], page: undefined, asked: undefined, all: undefined };
-  const root = h('section', {}, h('h1', {}, 'Dead letters'), form, h('div', { class: 'list-head' }, count, newer, tools.root), list, tools.paging);
+  const root = h('section', {}, h('h1', {}, 'Dead letters'), form, h('div', { class: 'list-head' }, count, whole, newer, tools.root), list, tools.paging);
 
   async function load(cursor) {
     list.setAttribute('aria-busy', 'true');
@@ -48,16 +49,41 @@ export function letters(hash) {
       list.className = '';
       list.replaceChildren(h('p', { class: 'notice bad', role: 'alert' }, problem.field ? `${problem.field}: ${problem.detail}` : problem.message));
       say(count, '');
+      whole.hidden = true;
       tools.root.hidden = true;
     } finally {
       list.removeAttribute('aria-busy');
     }
   }
 
+  /** A topic is looked for only for a moment where a page is asked for. */
+  async function countAll() {
+    const { page } = here;
+    whole.disabled = true;
+    say(count, 'Counting …');
+    try {
+      const total = await get(`/api/v1/dead-letters/total${query(here.asked)}`, { within: 30 });
+      if (here.page !== page) return;
+      Object.assign(page, total);
+      tools.show(page);
+    } catch (problem) {
+      if (problem.status !== 401) announce(problem.message);
+    } finally {
+      whole.disabled = false;
+      if (here.page === page) sayTotal(page);
+    }
+  }
+
+  function sayTotal(page) {
+    const narrowed = Object.keys(here.asked).length > 0;
+    whole.hidden = page.total_is_exact;
+    say(count, `${page.total_is_exact ? '' : 'at least '}${many(page.total, 'dead letter')}${narrowed ? ' found' : ''}`);
+  }
+
   function display(page) {
     const narrowed = Object.keys(here.asked).length > 0;
     list.className = '';
-    say(count, `${page.total_is_exact ? '' : 'at least '}${many(page.total, 'dead letter')}${narrowed ? ' found' : ''}`);
+    sayTotal(page);
     list.replaceChildren(...(page.items.length > 0 ? [rows(page)] : [nothing(page, narrowed)]));
     if (page.unreadable.length > 0) {
       list.prepend(h('p', { class: 'notice bad' }, `${many(page.unreadable.length, 'entry', 'entries')} cannot be read, because the disk lost them: ${page.unreadable.join(', ')}. They can be deleted.`));

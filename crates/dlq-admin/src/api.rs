@@ -44,6 +44,7 @@ pub(crate) fn routes() -> Router<Arc<App>> {
 pub(crate) fn offline() -> Router<Arc<App>> {
     Router::new()
         .route("/api/v1/dead-letters", get(dead_letters::list))
+        .route("/api/v1/dead-letters/total", get(dead_letters::total))
         .route("/api/v1/dead-letters/{id}", get(dead_letters::show))
         .route("/api/v1/dead-letters/export", get(export::export))
         .route("/api/v1/dead-letters/import", post(import::import))

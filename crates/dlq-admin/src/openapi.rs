@@ -28,6 +28,7 @@ use crate::api::{delivery, jobs, login, state};
         state::routes,
         state::bindings,
         dead_letters::list,
+        dead_letters::total,
         dead_letters::show,
         export::export,
         import::import,

@@ -14,6 +14,7 @@ mod scan;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use bridge_core::{BindingKey, Clock, MessageId, Name, Store, StoreError};
 use futures_util::future::try_join_all;
@@ -119,6 +120,8 @@ pub(crate) struct Shared {
     jobs: Jobs,
     /// Whether workers send what waits, so that a full queue grows shorter by itself.
     delivering: bool,
+    /// Held by who looks through many messages to count some.
+    counting: tokio::sync::Mutex<()>,
     tasks: TaskTracker,
     stopping: CancellationToken,
     /// The time for a stop is up: the store is not waited for any more.
@@ -159,6 +162,7 @@ impl Shared {
             imports: Imports::default(),
             jobs: Jobs::default(),
             delivering,
+            counting: tokio::sync::Mutex::default(),
             tasks: TaskTracker::new(),
             stopping: stopping.clone(),
             given_up: CancellationToken::new(),
@@ -237,6 +241,17 @@ impl Control {
         cursor: Option<&Cursor>,
     ) -> Result<Page, ControlError> {
         Ok(list::list(&*self.running()?, filter, limit, cursor).await?)
+    }
+
+    /// How many dead letters `filter` takes, as far as that is found out `within` that time: a list
+    /// has less time for it. Several such calls have their turns, so that all together take no more
+    /// of the disk than one.
+    pub async fn total(
+        &self,
+        filter: &DeadLetterFilter,
+        within: Duration,
+    ) -> Result<Total, ControlError> {
+        Ok(list::total(&*self.running()?, filter, within).await?)
     }
 
     /// One dead letter whole; `None` when there is none of that name.

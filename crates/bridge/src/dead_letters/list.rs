@@ -23,8 +23,8 @@ const PAGE: usize = 1_000;
 struct Page {
     items: Vec<Value>,
     next: Option<String>,
-    total: u64,
-    total_is_exact: bool,
+    #[serde(flatten)]
+    total: Total,
     #[serde(default)]
     unreadable: Vec<String>,
 }
@@ -47,9 +47,11 @@ enum Next {
 }
 
 /// How many a filter takes.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Deserialize)]
 pub(super) struct Total {
+    #[serde(rename = "total")]
     pub(super) count: u64,
+    #[serde(rename = "total_is_exact")]
     pub(super) is_exact: bool,
 }
 
@@ -102,17 +104,11 @@ async fn page(client: &Client, path: &str) -> anyhow::Result<Page> {
     Ok(client.understood(answer.body)?)
 }
 
-/// How many a filter takes, as far as the bridge finds that out at once.
+/// How many a filter takes.
 pub(super) async fn total(client: &Client, filter: &Filter) -> anyhow::Result<Total> {
-    let page = Pages::new(client, filter, 1).next().await?;
-    let page = page.map(|page| Total {
-        count: page.total,
-        is_exact: page.total_is_exact,
-    });
-    Ok(page.unwrap_or(Total {
-        count: 0,
-        is_exact: false,
-    }))
+    let fields = filter.fields(SystemClock::new().wall());
+    let path = path_with(&format!("{DEAD_LETTERS}/total"), &fields);
+    Ok(client.understood(client.get(&path).await?.body)?)
 }
 
 pub(super) async fn list(client: &Client, args: &ListArgs) -> anyhow::Result<ExitCode> {
@@ -127,11 +123,8 @@ pub(super) async fn list(client: &Client, args: &ListArgs) -> anyhow::Result<Exi
         cli::print("{\"dead_letters\":[")?;
     }
     while let Some(page) = pages.next().await? {
-        if shown == 0 || page.total_is_exact {
-            total = Total {
-                count: page.total,
-                is_exact: page.total_is_exact,
-            };
+        if shown == 0 || page.total.is_exact {
+            total = page.total;
         }
         let mut text = String::new();
         if args.json {

@@ -7,6 +7,7 @@ pub(crate) mod import;
 mod view;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::State;
 use bridge_runtime::{ControlError, Cursor, DeadLetterId};
@@ -19,13 +20,15 @@ use crate::problem::{Kind, Problem, ProblemDetails};
 use crate::request::{Json, Path, Query, count};
 
 use filter::FilterInput;
-use view::DeadLetterPage;
 pub(crate) use view::DeadLetterWhole;
+use view::{DeadLetterPage, DeadLetterTotal};
 
 /// The size of a page where nobody says.
 const PAGE: u64 = 100;
 /// The largest page.
 const LARGEST_PAGE: u64 = 1_000;
+/// How long messages are looked at to count some of them.
+const COUNTED_WITHIN: Duration = Duration::from_secs(20);
 
 /// The dead letters that a filter takes, newest first, a page at a time; without their payloads.
 #[utoipa::path(
@@ -58,6 +61,28 @@ pub(crate) async fn list(
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let page = app.control.list(&filter, limit, cursor.as_ref()).await;
     Ok(Json(page.map_err(failed)?.into()))
+}
+
+/// How many dead letters a filter takes: exactly, unless the messages have to be looked at and that
+/// takes longer than 20 seconds.
+#[utoipa::path(
+    get, path = "/api/v1/dead-letters/total", tag = "dead letters", operation_id = "total",
+    params(FilterInput),
+    responses(
+        (status = 200, description = "So many", body = DeadLetterTotal),
+        (status = "default", description = "Why not", body = ProblemDetails,
+         content_type = "application/problem+json"),
+    ),
+)]
+pub(crate) async fn total(
+    State(app): State<Arc<App>>,
+    _: Who,
+    mut query: Query,
+) -> Result<Json<DeadLetterTotal>, Problem> {
+    let filter = FilterInput::take(&mut query)?.checked(app.clock.wall())?;
+    query.end()?;
+    let total = app.control.total(&filter, COUNTED_WITHIN).await;
+    Ok(Json(total.map_err(failed)?.into()))
 }
 
 /// One dead letter whole, with its payload. That it was read is in the audit log.
@@ -113,10 +138,9 @@ pub(crate) fn failed(error: ControlError) -> Problem {
         ControlError::TopicInvalid => Problem::new(Kind::Invalid, error.to_string()).field("topic"),
         ControlError::QueueFull => Problem::new(Kind::QueueFull, error.to_string()),
         ControlError::StoreFails => Problem::new(Kind::StoreUnavailable, error.to_string())
-            .retry_after(std::time::Duration::from_secs(5)),
+            .retry_after(Duration::from_secs(5)),
         ControlError::Busy | ControlError::ImportUnderWay => {
-            Problem::new(Kind::TooManyJobs, error.to_string())
-                .retry_after(std::time::Duration::from_secs(2))
+            Problem::new(Kind::TooManyJobs, error.to_string()).retry_after(Duration::from_secs(2))
         }
         ControlError::Store(why) => {
             // It may name files of the machine.
@@ -125,7 +149,7 @@ pub(crate) fn failed(error: ControlError) -> Problem {
                 Kind::StoreUnavailable,
                 "the bridge's log says why (call_store_failed)",
             )
-            .retry_after(std::time::Duration::from_secs(5))
+            .retry_after(Duration::from_secs(5))
         }
         ControlError::Failed(why) => {
             error!(

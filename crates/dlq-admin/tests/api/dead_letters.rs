@@ -75,6 +75,10 @@ async fn a_filter_narrows_the_list_down() {
         ("?since=2026-01-01T00:00:00Z&until=2999-01-01T00:00:00Z", 3),
     ] {
         assert_eq!(listed(&fixture, query).await.len(), expected, "{query}");
+        let path = format!("/api/v1/dead-letters/total{query}");
+        let total = fixture.get(&path).await;
+        let expected = json!({ "total": expected, "total_is_exact": true });
+        assert_eq!(total, expected, "{query}");
     }
     let one = listed(&fixture, "?topic=b/1").await.remove(0);
     let query = format!("?message_id={}", one["message_id"].as_str().unwrap());

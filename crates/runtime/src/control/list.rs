@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use bridge_core::StoreError;
+use tokio::time::timeout;
 
 use super::letter::number_of;
 use super::scan::{Scan, Way};
@@ -83,6 +84,35 @@ pub struct Page {
     /// Entries that were met and cannot be read: as far as is known without that, the filter takes
     /// them. They can be deleted.
     pub unreadable: Vec<DeadLetterId>,
+}
+
+/// How many dead letters `filter` takes, as far as that is found out `within` that time; those that
+/// cannot be read are counted only where the message is not asked for.
+pub(super) async fn total(
+    shared: &Shared,
+    filter: &DeadLetterFilter,
+    within: Duration,
+) -> Result<Total, StoreError> {
+    let bindings = shared.bindings(filter);
+    if !filter.looks_at_messages() {
+        return shared.count(&bindings, filter).await.map(Total::Exact);
+    }
+    let began = Instant::now();
+    let mut counted = 0;
+    let Ok(_turn) = timeout(within, shared.counting.lock()).await else {
+        return Ok(Total::AtLeast(counted));
+    };
+    let scan = Scan::new(Way::OldestFirst, bindings, filter.given_up());
+    let mut scan = scan.up_to_now(&*shared.store).await?;
+    while let Some((binding, seated)) = scan.next(&*shared.store).await? {
+        if began.elapsed() >= within {
+            return Ok(Total::AtLeast(counted));
+        }
+        let letter = DeadLetter::of(&binding, seated);
+        let taken = letter.is_ok_and(|letter| filter.takes(&letter.stored, &letter.info));
+        counted += u64::from(taken);
+    }
+    Ok(Total::Exact(counted))
 }
 
 /// Reads one page.

@@ -156,6 +156,11 @@ async fn a_page_of_a_million_dead_letters_takes_less_than_50_ms() {
             total.is_exact() || filter.topic.is_some(),
             "{what}: {total:?}"
         );
+        let began = Instant::now();
+        let all = control.total(&filter, Duration::from_secs(20)).await;
+        let all = all.unwrap();
+        println!("{what}: {all:?} after {:?}", began.elapsed());
+        assert!(all.is_exact(), "{what}: {all:?}");
         worst = worst.max(times[47]);
     }
     assert!(worst < Duration::from_millis(50), "{worst:?}");

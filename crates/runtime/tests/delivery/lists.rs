@@ -1,6 +1,7 @@
 //! What a list tells of many dead letters of several reasons and times.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bridge_core::{
     DeadLetterInfo, Destination, Message, MessageId, Placement, Reason, ReasonCode, Seq, Store,
@@ -118,6 +119,8 @@ async fn every_page_is_full_and_its_total_exact_by_reason_time_and_binding() {
         let mut cursor = None;
         loop {
             let page = control.list(&filter, 25, cursor.as_ref()).await.unwrap();
+            let total = control.total(&filter, Duration::ZERO).await;
+            assert_eq!(total, Ok(page.total), "{filter:?}");
             assert_eq!(page.total, Total::Exact(taken.len() as u64), "{filter:?}");
             let found = page.entries.iter().map(|entry| &entry.id);
             let expected = pages.next().unwrap_or_default();
@@ -196,6 +199,10 @@ async fn a_topic_is_looked_for_among_those_of_the_reason_only() {
     let page = control.list(&filter, 100, None).await.unwrap();
     let taken = known.iter().rev().filter(|known| takes(&filter, known));
     let taken: Vec<Seq> = taken.map(|known| known.id.seq).collect();
+    let all = control.total(&filter, Duration::from_secs(20)).await;
+    assert_eq!(all, Ok(Total::Exact(taken.len() as u64)));
+    let no_time = control.total(&filter, Duration::ZERO).await;
+    assert_eq!(no_time, Ok(Total::AtLeast(0)));
     let found: Vec<Seq> = page.entries.iter().map(|entry| entry.id.seq).collect();
     assert_eq!(found, taken);
     assert_eq!(page.total, Total::Exact(taken.len() as u64));

@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bridge_core::{Cause, Properties};
-use bridge_runtime::{DeadLetter, DeadLetterSummary, Page};
+use bridge_runtime::{DeadLetter, DeadLetterSummary, Page, Total};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -116,6 +116,24 @@ pub(crate) struct DeadLetterPage {
     total_is_exact: bool,
     /// Entries that cannot be read, because the disk lost them; they can be deleted.
     unreadable: Vec<String>,
+}
+
+/// How many dead letters a filter takes.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct DeadLetterTotal {
+    /// How many.
+    total: u64,
+    /// Whether that is the whole number; if not, it is at least so many.
+    total_is_exact: bool,
+}
+
+impl From<Total> for DeadLetterTotal {
+    fn from(total: Total) -> Self {
+        Self {
+            total: total.count(),
+            total_is_exact: total.is_exact(),
+        }
+    }
 }
 
 impl From<DeadLetterSummary> for DeadLetterView {
