@@ -111,7 +111,7 @@ function needs(list, routes, bindings, sessions) {
   for (const binding of bindings) {
     const { entries } = binding.dead_letters;
     if (binding.why && !(binding.state === 'link_down' && down.has(binding.session))) {
-      bad.push({ key: `b ${nameOf(binding)}`, name: nameOf(binding), text: `${binding.why}; ${waiting(binding)}.` });
+      bad.push({ key: `b ${nameOf(binding)}`, name: nameOf(binding), text: `${visible(binding.why)}; ${waiting(binding)}.` });
     }
     if (isPaused(binding)) warn.push({ key: `p ${nameOf(binding)}`, name: nameOf(binding), text: `is paused by hand; ${waiting(binding)}.` });
     if (binding.deferred.entries > 0) {
@@ -169,7 +169,7 @@ function showBinding(row, binding) {
     state.dataset.is = binding.state;
     state.replaceChildren(pill((!(standby && binding.state === 'link_down') && STATES[binding.state]) || 'calm', words(binding.state)));
   }
-  state.title = binding.why ?? '';
+  state.title = visible(binding.why ?? '');
   draw(line.firstChild, name);
   const numbers = [
     rate(binding.rates?.received), rate(binding.rates?.delivered), number(binding.queue.entries), bytes(binding.queue.bytes),

@@ -130,6 +130,7 @@ impl Lane {
                     phase: Phase::LinkDown,
                     taken: 0,
                     head_failed: false,
+                    held: None,
                     unburied: 0,
                     counted: 0,
                 },
@@ -165,6 +166,7 @@ impl Lane {
         Standing {
             phase: state.shown.phase,
             head_failed: state.shown.head_failed,
+            held: state.shown.held.clone(),
             open: (waiting + unburied) as u64 + state.shown.taken,
             unburied: (unburied + failed) as u64 + state.shown.unburied,
             counted: state.shown.counted,

@@ -12,6 +12,7 @@
 mod announce;
 mod control;
 mod deferral;
+mod held;
 mod intake;
 mod lane;
 mod mapping;
@@ -31,6 +32,7 @@ pub use control::{
     JobObserver, JobState, MOST_AT_ONCE, Page, RedriveOptions, RedriveOutcome, RedriveResult,
     RedriveVerdict, Selection, Total,
 };
+pub use held::HeadHeld;
 pub use intake::subscriptions_of;
 pub use runtime::{BindingStatus, Failure, Overview, Parts, Runtime, StartError, Status, Stopped};
 pub use spec::{

@@ -23,7 +23,7 @@ use crate::lane::Lane;
 use crate::metrics::Metrics;
 use crate::session::Session;
 use crate::worker::{self, Context};
-use crate::{Control, RouteSpec};
+use crate::{Control, HeadHeld, RouteSpec};
 
 /// How long a stop waits for the store to make durable what it has.
 const FLUSH: Duration = Duration::from_secs(10);
@@ -130,6 +130,8 @@ pub struct BindingStatus {
     pub state: &'static str,
     /// Whether the head of its queue could not be published at the latest attempt (I12).
     pub blocked: bool,
+    /// Why, if the latest attempt ended with a refusal.
+    pub held: Option<Arc<HeadHeld>>,
     /// What waits.
     pub usage: Usage,
     /// Messages that are under way, or have not settled.
@@ -157,11 +159,13 @@ impl Overview {
         let bindings = self.lanes.iter().map(|lane| {
             let usage = self.store.usage(&lane.key);
             let standing = lane.standing();
+            let blocked = usage.queue.entries > 0
+                && (standing.head_failed || standing.phase.holds_the_head());
             BindingStatus {
                 key: lane.key.clone(),
                 state: standing.phase.as_str(),
-                blocked: usage.queue.entries > 0
-                    && (standing.head_failed || standing.phase.holds_the_head()),
+                blocked,
+                held: standing.held.filter(|_| blocked),
                 usage,
                 open: standing.open,
                 unburied: standing.unburied,

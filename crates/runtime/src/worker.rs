@@ -39,6 +39,7 @@ use self::trial::Trial;
 use crate::DeliveryMode;
 use crate::announce::Announced;
 use crate::deferral::Deferral;
+use crate::held::HeadHeld;
 use crate::lane::{Job, Lane, Shown};
 use crate::phase::{Event, Next, Phase};
 use crate::session::Share;
@@ -114,6 +115,8 @@ struct Worker<'a> {
     trial: Trial,
     /// Whether the latest attempt to publish what is first failed (I12).
     head_failed: bool,
+    /// Why, if that was a refusal.
+    held: Option<Arc<HeadHeld>>,
     /// Whether an operator has paused the binding.
     paused: bool,
     /// Whether the log says last that what arrives waits, or that the destination is slow.
@@ -148,6 +151,7 @@ pub(crate) async fn run(lane: Arc<Lane>, share: Share, context: Context) {
         share,
         trial: Trial::default(),
         head_failed: false,
+        held: None,
         paused: false,
         told_held: true,
         slow: false,
@@ -222,6 +226,7 @@ impl Worker<'_> {
             phase: self.phase,
             taken: taken as u64,
             head_failed: self.head_failed,
+            held: self.held.clone(),
             unburied: self.moves.unburied(),
             counted: self.attempts.len() as u64,
         });
@@ -354,6 +359,9 @@ impl Worker<'_> {
             Event::LinkDown | Event::Unanswered | Event::RefusedForNow { .. }
         ) {
             self.head_failed = true;
+            if !matches!(event, Event::RefusedForNow { .. }) {
+                self.held = None;
+            }
         }
         if before == Phase::LinkDown && event == Event::LinkUp {
             // What waits could not go before.

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bridge_testkit::{Behaviour, ReceivedPublish, Reply, wait_for};
+use bridge_testkit::{Behaviour, PortLease, ReceivedPublish, Reply, wait_for};
 
+use crate::admin::{Admin, TOKEN};
 use crate::judged::{Grant, Judged};
 use crate::setup::{PATIENCE, asked, until_drained};
 
@@ -65,7 +66,13 @@ const AWAY: &str = "session cloud: destination not connected";
 #[tokio::test]
 async fn i12_idle_held_and_blocked_differ_in_every_view() {
     let quota = Grant::default();
-    let mut judged = Judged::start(quota.withholding(0x97, |_| true), |config| config).await;
+    let admin = PortLease::take();
+    let listen = format!("127.0.0.1:{}", admin.port());
+    let withholding = quota.withholding(0x97, |_| true);
+    let mut judged = Judged::start(withholding, |config| {
+        config.top(format!("admin: {{ listen: \"{listen}\", token: {TOKEN} }}"))
+    })
+    .await;
     until_seen(&judged, "idle", state(1, 0, 0, 0, &["ready"])).await;
     judged.lose_the_line().await;
     until_seen(&judged, "away", state(0, 0, 0, 0, &[AWAY])).await;
@@ -75,6 +82,14 @@ async fn i12_idle_held_and_blocked_differ_in_every_view() {
     until_seen(&judged, "held", state(0, 2, 0, 1, &away)).await;
     judged.line.accept().await;
     until_seen(&judged, "blocked", state(1, 2, 0, 1, &held)).await;
+    let admin = Admin(admin.port());
+    wait_for("why is told", PATIENCE, async || {
+        let binding = &admin.get("/bindings").await["items"][0];
+        let why = binding["why"].as_str()?;
+        let named = why.contains("not taken: quota_exceeded (0x97), ");
+        (named && binding["head"]["reason"] == "quota_exceeded").then_some(())
+    })
+    .await;
     let status = asked(&judged.installation, "queue status DATA").await;
     assert_eq!(status["bindings"][0]["queue"]["entries"], 2, "{status}");
     quota.give();

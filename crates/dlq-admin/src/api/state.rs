@@ -1,9 +1,10 @@
 //! How the bridge goes: itself, its sessions, its routes and its bindings.
 
+use std::fmt;
 use std::sync::Arc;
 
 use axum::extract::State;
-use bridge_core::{Name, QoS, Quantity, SourceState};
+use bridge_core::{Name, QoS, Quantity, ReasonCode, SourceState};
 use bridge_runtime::{BindingSpec, BindingStatus, DeliveryMode, Status};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -110,6 +111,10 @@ pub(crate) struct BindingView {
     /// Why nothing moves; absent while it does.
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
+    /// What the head of the queue is refused with; absent while it is not, and where its latest
+    /// attempt had no answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    head: Option<HeadView>,
     queue: Waiting,
     deferred: Waiting,
     dead_letters: Waiting,
@@ -125,6 +130,29 @@ pub(crate) struct BindingView {
     /// Messages since the start; absent in the first moments.
     #[serde(skip_serializing_if = "Option::is_none")]
     totals: Option<Totals>,
+}
+
+/// The refusals of the head of a queue, each of which was for now.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct HeadView {
+    /// The reason of the latest one.
+    #[schema(example = "quota_exceeded")]
+    reason: String,
+    /// Its MQTT 5 reason code, if a broker gave it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<u8>,
+    /// What the broker said to it, the first 200 characters of that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason_string: Option<String>,
+    /// When the first one was.
+    #[schema(format = DateTime)]
+    since: String,
+    /// How many there were in a row.
+    times: u32,
+    /// When it is offered again; absent while it is.
+    #[schema(format = DateTime)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_attempt: Option<String>,
 }
 
 /// What waits.
@@ -342,6 +370,7 @@ fn view(app: &App, spec: &BindingSpec, binding: &BindingStatus, status: &Status)
         paused: binding.paused,
         blocked: binding.blocked,
         why: why(spec, binding, status),
+        head: head(binding),
         queue: (&binding.usage.queue).into(),
         deferred: (&binding.usage.deferred).into(),
         dead_letters: (&binding.usage.dead_letters).into(),
@@ -367,9 +396,46 @@ fn why(spec: &BindingSpec, binding: &BindingStatus, status: &Status) -> Option<S
             "{held} messages cannot be kept as dead letters: they are full, or the store fails"
         ));
     }
+    if let Some(head) = head(binding) {
+        return Some(head.to_string());
+    }
     binding.blocked.then(|| {
-        "the broker does not take the head of the queue for now; it is offered again".to_owned()
+        "the head of the queue had no answer at the latest attempt; it is offered again".to_owned()
     })
+}
+
+fn head(binding: &BindingStatus) -> Option<HeadView> {
+    let held = binding.held.as_deref()?;
+    let waits = binding.state == "blocked";
+    Some(HeadView {
+        reason: held.reason.to_string(),
+        code: held.reason.code().map(ReasonCode::get),
+        reason_string: held.reason_string.clone(),
+        since: held.since.to_string(),
+        times: held.times,
+        next_attempt: waits.then(|| held.next_attempt.to_string()),
+    })
+}
+
+impl fmt::Display for HeadView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the head of the queue is not taken: {}", self.reason)?;
+        if let Some(code) = self.code {
+            write!(f, " (0x{code:02x})")?;
+        }
+        if let Some(said) = &self.reason_string {
+            write!(f, ", “{said}”")?;
+        }
+        match self.times {
+            1 => f.write_str(", once")?,
+            times => write!(f, ", {times} times")?,
+        }
+        write!(f, " since {}", self.since)?;
+        match &self.next_attempt {
+            Some(next) => write!(f, "; offered again at {next}"),
+            None => f.write_str("; offered again now"),
+        }
+    }
 }
 
 impl From<&Quantity> for Waiting {

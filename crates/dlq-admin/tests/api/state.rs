@@ -51,6 +51,39 @@ async fn a_bridge_is_shown_with_its_sessions_routes_and_bindings() {
 }
 
 #[tokio::test]
+async fn i12_a_blocked_binding_says_with_what_its_head_is_refused_and_since_when() {
+    let fixture = Fixture::start().await;
+    fixture.sinks["two"].answer_with(0x97);
+    fixture.publish("sensors/1", "0").await;
+    let refused = fixture.binding_until("two", "it was refused twice", |binding| {
+        binding["blocked"] == true && binding["head"]["times"].as_u64() >= Some(2)
+    });
+    let refused = refused.await;
+    let head = &refused["head"];
+    assert_eq!(
+        (&head["reason"], &head["code"]),
+        (&"quota_exceeded".into(), &0x97.into())
+    );
+    let why = refused["why"].as_str().unwrap();
+    let since = head["since"].as_str().unwrap();
+    let times = format!("{} times since {since}; offered again ", head["times"]);
+    assert!(
+        why.contains("not taken: quota_exceeded (0x97), ") && why.contains(&times),
+        "{why}"
+    );
+    if refused["state"] == "blocked" {
+        assert!(head["next_attempt"].as_str() > Some(since), "{head}");
+    }
+    fixture.sinks["two"].answer_with(0);
+    let taken = fixture.binding_until("two", "it was taken", |binding| {
+        binding["queue"]["entries"] == 0 && binding["blocked"] == false
+    });
+    let taken = taken.await;
+    assert_eq!((taken.get("why"), taken.get("head")), (None, None));
+    fixture.stop().await;
+}
+
+#[tokio::test]
 async fn an_instance_tells_its_role_and_who_holds_the_lease() {
     let other = LeaseHolder {
         owner: "plant-7-1".to_owned(),

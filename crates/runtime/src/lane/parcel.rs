@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bridge_core::{DeferInfo, Placement, Seq, StoredMessage, Topic};
 
+use crate::held::HeadHeld;
 use crate::phase::Phase;
 use crate::settlement::Token;
 
@@ -67,13 +68,15 @@ impl Parcel {
 }
 
 /// How a worker stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Shown {
     pub(crate) phase: Phase,
     /// Messages that the worker has taken and not settled.
     pub(crate) taken: u64,
     /// Whether the latest attempt to publish the head of the queue failed.
     pub(crate) head_failed: bool,
+    /// Why, if that was a refusal.
+    pub(crate) held: Option<Arc<HeadHeld>>,
     /// Entries of the queue, or deferred, that wait until they can be kept as dead letters.
     pub(crate) unburied: u64,
     /// Messages that have failed without a verdict.
@@ -81,10 +84,11 @@ pub(crate) struct Shown {
 }
 
 /// How a binding stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Standing {
     pub(crate) phase: Phase,
     pub(crate) head_failed: bool,
+    pub(crate) held: Option<Arc<HeadHeld>>,
     /// Messages that were given to the binding and have not settled.
     pub(crate) open: u64,
     /// Messages that are held until they can be kept as dead letters.

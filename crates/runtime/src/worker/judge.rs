@@ -1,14 +1,17 @@
 //! What becomes of a message once it is answered: the half of the worker that applies verdicts.
 
+use std::sync::Arc;
+
 use bridge_core::{
-    Answer, DeadLetterInfo, DeferInfo, Disposition, MessageId, Reason, ReasonCode, Seq, Topic,
-    Unanswered, Verdict,
+    Answer, DeadLetterInfo, DeferInfo, Disposition, MessageId, Reason, Seq, Topic, Unanswered,
+    Verdict,
 };
 use tracing::{error, warn};
 
 use super::moves::{Done, Ended};
 use super::{Item, Worker};
 use crate::deferral::Refusal;
+use crate::held::HeadHeld;
 use crate::lane::Came;
 use crate::metrics::DropPolicy;
 use crate::phase::Event;
@@ -52,13 +55,14 @@ impl Worker<'_> {
             Disposition::DeadLetter => self.give_up(item, Reason::Broker(code), reason_string),
             Disposition::Defer => self.refused(item, Reason::Broker(code), reason_string),
             Disposition::Keep => {
-                self.announce(&item, code);
+                let reason = Reason::Broker(code);
+                self.announce(&item, reason);
                 // The quota of a deferred message is not that of the queue's head.
                 let deferred = matches!(item, Item::Deferred(..));
                 self.keep(item);
                 if !deferred {
                     self.refusals = self.refusals.saturating_add(1);
-                    self.block(self.refusals);
+                    self.block(self.refusals, reason, reason_string);
                 }
                 return;
             }
@@ -67,9 +71,13 @@ impl Worker<'_> {
     }
 
     /// The head stays, and is offered again after the back-off of `failures` in a row.
-    fn block(&mut self, failures: u32) {
+    fn block(&mut self, failures: u32, reason: Reason, reason_string: Option<String>) {
         let delay = self.context.backoff.delay(failures, rand::random());
-        let until = self.context.clock.monotonic() + delay;
+        let (now, wall) = (self.context.clock.monotonic(), self.context.clock.wall());
+        let until = now + delay;
+        let held = self.held.as_deref();
+        let held = HeadHeld::once_more(held, reason, reason_string, wall, wall.after(delay));
+        self.held = Some(Arc::new(held));
         self.on(Event::RefusedForNow { until });
     }
 
@@ -130,6 +138,7 @@ impl Worker<'_> {
     fn head_is_done(&mut self, item: &Item) {
         if !matches!(item, Item::Deferred(..)) {
             self.head_failed = false;
+            self.held = None;
         }
     }
 
@@ -240,7 +249,7 @@ impl Worker<'_> {
         let deferred = matches!(item, Item::Deferred(..));
         self.keep(item);
         if !deferred {
-            self.block(count.failures);
+            self.block(count.failures, reason, detail);
         }
     }
 
@@ -391,8 +400,7 @@ impl Worker<'_> {
         }
     }
 
-    fn announce(&mut self, item: &Item, code: ReasonCode) {
-        let reason = Reason::Broker(code);
+    fn announce(&mut self, item: &Item, reason: Reason) {
         if self.announced.is_new(&item.stored().message.topic, reason) {
             warn!(
                 event = "refused_for_now",

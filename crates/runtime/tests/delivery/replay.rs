@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use bridge_core::{Reason, ReasonCode};
 use bridge_runtime::DeliveryMode;
 
 use crate::fixture::{Reply, Setup, wait_until};
@@ -96,11 +97,23 @@ async fn i03_a_refusal_for_now_keeps_the_head_and_blocks_visibly() {
         wait_until("blocked", || fixture.binding(0).state == "blocked").await;
         wait_until("tried again and again", || fixture.sink().offered() >= 9).await;
         assert_eq!(fixture.depth(0), 3);
-        assert_eq!(fixture.binding(0).usage.dead_letters.entries, 0);
+        let status = fixture.binding(0);
+        assert_eq!(status.usage.dead_letters.entries, 0);
+        let held = status.held.expect("it is told why");
+        let reason = Reason::Broker(ReasonCode::new(code));
+        assert_eq!(
+            (held.reason, held.reason_string.as_deref()),
+            (reason, Some("because"))
+        );
+        assert!(
+            held.times >= 2 && held.next_attempt > held.since,
+            "{held:?}"
+        );
         fixture.sink().policy(|_| Reply::Accept);
         wait_until("drained", || fixture.depth(0) == 0).await;
         assert_eq!(fixture.sink().accepted(), [0, 1, 2]);
         assert!(!fixture.binding(0).blocked);
+        assert_eq!(fixture.binding(0).held, None);
         fixture.ledger_balances(0).await;
     }
 }
