@@ -75,7 +75,8 @@ impl Total {
 /// store, and of one message by the names of its bindings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
-    /// What the filter takes; a page of which time has run out may be short, or empty.
+    /// What the filter takes; a page of which time has run out may be short, or empty, and one with
+    /// `unreadable` ones has as many fewer.
     pub entries: Vec<DeadLetterSummary>,
     /// Where the list goes on; `None` when it is at its end.
     pub next: Option<Cursor>,
@@ -145,7 +146,7 @@ pub(super) async fn list(
     let mut looked_at = 0;
     let (mut at_end, mut more) = (false, false);
     loop {
-        let full = page.entries.len() >= limit;
+        let full = page.entries.len() + page.unreadable.len() >= limit;
         if full && page.next.is_none() {
             page.next = seen.clone().map(|seen| Cursor { seen, counted });
         }

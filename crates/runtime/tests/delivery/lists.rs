@@ -207,3 +207,45 @@ async fn a_topic_is_looked_for_among_those_of_the_reason_only() {
     assert_eq!(found, taken);
     assert_eq!(page.total, Total::Exact(taken.len() as u64));
 }
+
+/// Has the disk lose all messages that are in the journal.
+fn lose_all(fixture: &Fixture) {
+    let segments = std::fs::read_dir(fixture.data.path().join("journal")).unwrap();
+    for segment in segments {
+        let path = segment.unwrap().path();
+        let header = std::fs::read(&path).unwrap()[..8192].to_vec();
+        let len = std::fs::metadata(&path).unwrap().len();
+        let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        let lost = usize::try_from(len).unwrap() - header.len();
+        std::os::unix::fs::FileExt::write_all_at(&file, &vec![0xaa; lost], 8192).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_has_no_more_entries_than_were_asked_for_when_none_can_be_read() {
+    let fixture = Setup::new(DeliveryMode::StoreAndForward)
+        .bindings(2)
+        .start();
+    let known = filled(&fixture, 60).await;
+    lose_all(&fixture);
+    let control = fixture.runtime.control();
+    let by_topic = DeadLetterFilter {
+        topic: Some("t/#".parse().unwrap()),
+        ..DeadLetterFilter::default()
+    };
+    for filter in [DeadLetterFilter::default(), by_topic] {
+        let (mut found, mut cursor) = (Vec::new(), None);
+        loop {
+            let page = control.list(&filter, 25, cursor.as_ref()).await.unwrap();
+            assert!(page.entries.is_empty());
+            assert!(page.unreadable.len() <= 25, "{}", page.unreadable.len());
+            found.extend(page.unreadable);
+            cursor = page.next;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        let expected = known.iter().rev().map(|known| &known.id);
+        assert!(found.iter().eq(expected), "{filter:?}");
+    }
+}

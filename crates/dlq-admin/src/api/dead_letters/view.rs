@@ -114,7 +114,8 @@ pub(crate) struct DeadLetterPage {
     /// Whether `total` is the whole number. It always is by route, binding, reason and time; by
     /// topic or message id it is at least so many where that was not found out in time.
     total_is_exact: bool,
-    /// Entries that cannot be read, because the disk lost them; they can be deleted.
+    /// Entries that cannot be read, because the disk lost them; they can be deleted. Each takes the
+    /// place of an item.
     unreadable: Vec<String>,
 }
 
