@@ -58,7 +58,8 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Moves one entry, as one record.
     fn apply(&self, change: Move) -> Pending<Moved>;
 
-    /// Reads durable entries of one view, in order, that come after `after`.
+    /// Reads durable entries of one view, in order, that come after `after`; none only when there
+    /// are none.
     ///
     /// An entry that cannot be read is an error of that entry ([`Seated::message`]), not of the
     /// call: what is behind it is readable.

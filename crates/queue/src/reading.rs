@@ -45,6 +45,19 @@ impl Wanted {
             Self::DeadLetters(..) => View::DeadLetters,
         }
     }
+
+    /// What is left when those from `first` to `last` are done with.
+    const fn but(self, first: Seq, last: Seq) -> Self {
+        match self {
+            Self::View(view, _) => Self::View(view, Some(last)),
+            Self::DeadLetters(which, ReadFrom::After(_)) => {
+                Self::DeadLetters(which, ReadFrom::After(Some(last)))
+            }
+            Self::DeadLetters(which, ReadFrom::Before(_)) => {
+                Self::DeadLetters(which, ReadFrom::Before(Some(first)))
+            }
+        }
+    }
 }
 
 /// An entry of a page, with the addresses at which it is to be read.
@@ -99,13 +112,34 @@ pub(crate) fn run(shared: &Arc<Shared>, jobs: &Receiver<Job>) {
     }
 }
 
+/// Reads a page, which is empty only when nothing is left.
 fn read(shared: &Shared, fetcher: &mut Fetcher, job: &ReadJob) -> Vec<Seated> {
+    let mut what = job.what;
+    loop {
+        let (rows, page) = page(shared, fetcher, job, what);
+        match (rows.first(), rows.last()) {
+            // All of them have left the view meanwhile.
+            (Some(first), Some(last)) if page.is_empty() => {
+                what = what.but(Seq::new(first.entry.seq), Seq::new(last.entry.seq));
+            }
+            _ => return page,
+        }
+    }
+}
+
+/// The rows of a page, and those that were still there when they were read.
+fn page(
+    shared: &Shared,
+    fetcher: &mut Fetcher,
+    job: &ReadJob,
+    what: Wanted,
+) -> (Vec<Row>, Vec<Seated>) {
     let ReadLimit { entries, bytes } = job.limit;
     let state = shared.lock();
     let index = &state.index;
     let name = index.name(job.slot);
     // Frames are read in the order in which they lie, whichever way the read goes.
-    let entries = match job.what {
+    let entries = match what {
         Wanted::View(view, after) => index.page(job.slot, view, behind(after), entries, bytes),
         Wanted::DeadLetters(which, from) => {
             index.dead_letters(job.slot, which, from, entries, bytes)
@@ -129,10 +163,10 @@ fn read(shared: &Shared, fetcher: &mut Fetcher, job: &ReadJob) -> Vec<Seated> {
         }
         page.extend(seat(shared, fetcher, job, &name, *row));
     }
-    if matches!(job.what, Wanted::DeadLetters(_, ReadFrom::Before(_))) {
+    if matches!(what, Wanted::DeadLetters(_, ReadFrom::Before(_))) {
         page.reverse();
     }
-    page
+    (rows, page)
 }
 
 /// Reads one entry; `None` when it has left the view meanwhile.

@@ -2,6 +2,7 @@
 //! power cut, or not, or in part.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -58,6 +59,8 @@ struct Sim {
     unreadable: Option<PathBuf>,
     /// What a file holds once it was opened.
     grown: Option<(PathBuf, Vec<u8>)>,
+    /// What is done when a file is opened.
+    meanwhile: Option<(PathBuf, Meanwhile)>,
     random: u64,
     /// What was done, when that is recorded.
     recorded: Option<Vec<Op>>,
@@ -66,6 +69,15 @@ struct Sim {
     /// Syncs wait until they are let through, this many of them.
     gate: Option<u32>,
     waiting: u32,
+}
+
+/// Something that happens while someone else is at work.
+struct Meanwhile(Box<dyn FnOnce() + Send>);
+
+impl fmt::Debug for Meanwhile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Meanwhile")
+    }
 }
 
 /// A disk in memory; clones are the same disk.
@@ -317,6 +329,11 @@ impl SimDisk {
         self.sim().grown = Some((path.to_owned(), bytes));
     }
 
+    /// Something happens when a file is to be opened next, just before it is.
+    pub(crate) fn meanwhile(&self, path: &Path, what: impl FnOnce() + Send + 'static) {
+        self.sim().meanwhile = Some((path.to_owned(), Meanwhile(Box::new(what))));
+    }
+
     /// The disk as it is found after the power came back.
     pub(crate) fn after_power_cut(&self, seed: u64) -> Self {
         let mut random = Random::new(seed);
@@ -409,6 +426,10 @@ impl Disk for SimDisk {
     }
 
     fn open(&self, path: &Path, _: Access) -> io::Result<Arc<dyn DiskFile>> {
+        let meanwhile = self.sim().meanwhile.take_if(|(other, _)| other == path);
+        if let Some((_, Meanwhile(what))) = meanwhile {
+            what();
+        }
         let mut sim = self.sim();
         let inode = sim.find(path)?;
         if let Some((_, bytes)) = sim.grown.take_if(|(grown, _)| grown == path) {

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use bridge_core::Move;
+use bridge_core::{GivenUp, Move, ReadFrom};
 
 use super::*;
 
@@ -186,4 +186,64 @@ fn what_could_not_be_tidied_is_tried_again_with_nothing_written_meanwhile() {
         std::thread::park_timeout(Duration::from_millis(5));
     }
     assert_eq!(numbers(&journal, 0, View::Queue), [0]);
+}
+
+/// Whoever reads goes on until a page is empty: it may not be while something is left.
+#[test]
+fn a_page_is_empty_only_when_nothing_is_left_whatever_goes_meanwhile() {
+    let reads = [
+        (ReadFrom::After(None), 0),
+        (ReadFrom::Before(None), 1),
+        (ReadFrom::After(None), 0),
+    ];
+    for (number, (from, gone)) in reads.into_iter().enumerate() {
+        let disk = SimDisk::default();
+        let options = JournalOptions {
+            // Nothing is copied away from where this test looks for it.
+            slack_bytes: 1 << 20,
+            ..small()
+        };
+        let journal = Journal::open_on(Arc::new(disk.clone()), &folder(), options, None);
+        let journal = Arc::new(journal.unwrap().0);
+        // One dead letter in each of two segments, and a third one is written to.
+        let mut dead = Vec::new();
+        let mut done = Vec::new();
+        let mut of_one = BTreeMap::new();
+        for segment in 0..2 {
+            let to = Destination {
+                binding: key(0),
+                placement: Placement::DeadLetter(given_up()),
+            };
+            dead.push(block_on(journal.put(message(segment), vec![to])).unwrap());
+            let there = segments(&disk).into_keys();
+            of_one.insert(segment, there.last().unwrap());
+            let before = journal.stats().segments;
+            while journal.stats().segments == before {
+                done.push(put(&journal, 100));
+            }
+        }
+        journal.settle(&key(0), &done);
+        block_on(journal.flush()).unwrap();
+        let path = of_one[&gone].clone();
+        let deleted = {
+            let (journal, disk, path) = (Arc::downgrade(&journal), disk.clone(), path.clone());
+            let (binding, seq) = (key(0), dead[gone as usize]);
+            move || {
+                let journal = journal.upgrade().unwrap();
+                block_on(journal.apply(Move::Delete { binding, seq })).unwrap();
+                let gone = || !segments(&disk).contains_key(&path);
+                assert!((0..2_000).any(|_| block_on(journal.flush()).is_ok() && gone()));
+            }
+        };
+        disk.meanwhile(&path, deleted);
+        let limit = ReadLimit { entries: 1, ..ALL };
+        let page = if number == 2 {
+            block_on(journal.read(&key(0), View::DeadLetters, None, limit))
+        } else {
+            block_on(journal.read_dead_letters(&key(0), GivenUp::ALL, from, limit))
+        };
+        let left = dead[1 - gone as usize];
+        let found: Vec<Seq> = page.unwrap().iter().map(|seated| seated.seq).collect();
+        assert_eq!(found, [left], "{from:?}");
+    }
 }
