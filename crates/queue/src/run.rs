@@ -69,8 +69,8 @@ struct Chunk<T> {
 }
 
 impl<T: Copy> Chunk<T> {
-    fn new(seq: u64, value: T) -> Self {
-        let mut rows = VecDeque::with_capacity(CHUNK);
+    fn new(seq: u64, value: T, room: usize) -> Self {
+        let mut rows = VecDeque::with_capacity(room);
         rows.push_back((0, value));
         Self { base: seq, rows }
     }
@@ -111,9 +111,11 @@ impl<T: Copy> Chunk<T> {
 
     /// The back half as a chunk of its own.
     fn split(&mut self) -> Self {
+        let rows = self.rows.split_off(self.rows.len() / 2);
+        self.rows.shrink_to_fit();
         Self {
             base: self.base,
-            rows: self.rows.split_off(self.rows.len() / 2),
+            rows,
         }
     }
 }
@@ -159,10 +161,16 @@ impl<T: Copy> Run<T> {
             row.1 = value;
             return;
         }
+        if chunk.rows.len() >= CHUNK {
+            // Before there is one more, for which its memory would be doubled.
+            let tail = chunk.split();
+            self.chunks.insert(at + 1, tail);
+            return self.insert(seq, value);
+        }
         self.len += 1;
         if seq < chunk.base && !chunk.rebase(seq) {
             // Too far apart for one base.
-            self.chunks.insert(at, Chunk::new(seq, value));
+            self.chunks.insert(at, Chunk::new(seq, value, 1));
             return;
         }
         let Some(delta) = chunk.delta(seq) else {
@@ -170,10 +178,6 @@ impl<T: Copy> Run<T> {
         };
         let within = chunk.rows.partition_point(|row| row.0 < delta);
         chunk.rows.insert(within, (delta, value));
-        if chunk.rows.len() > CHUNK {
-            let tail = chunk.split();
-            self.chunks.insert(at + 1, tail);
-        }
     }
 
     /// Puts an entry behind all others.
@@ -181,9 +185,12 @@ impl<T: Copy> Run<T> {
         self.len += 1;
         let room = self.chunks.back_mut();
         let room = room.filter(|last| last.rows.len() < CHUNK);
-        match room.and_then(|last| Some((last.delta(seq)?, last))) {
-            Some((delta, last)) => last.rows.push_back((delta, value)),
-            None => self.chunks.push_back(Chunk::new(seq, value)),
+        if let Some((delta, last)) = room.and_then(|last| Some((last.delta(seq)?, last))) {
+            last.rows.push_back((delta, value));
+        } else {
+            // Of few entries there are many runs, and one that is long goes on.
+            let room = if self.chunks.is_empty() { 1 } else { CHUNK };
+            self.chunks.push_back(Chunk::new(seq, value, room));
         }
     }
 
@@ -292,6 +299,15 @@ mod tests {
     }
 
     #[test]
+    fn a_few_entries_take_the_memory_of_a_few() {
+        let mut run = Run::default();
+        for seq in 0..5 {
+            run.insert(seq, held(seq));
+        }
+        assert!(places(&run) <= 8, "{} for 5", places(&run));
+    }
+
+    #[test]
     fn a_long_view_takes_no_more_memory_than_its_entries() {
         let mut run = Run::default();
         for seq in 0..100_000 {
@@ -307,6 +323,27 @@ mod tests {
         }
         let held_places = places(&run);
         assert!(held_places <= 1_000 + 2 * CHUNK, "{held_places} for 1000");
+    }
+
+    #[test]
+    fn what_is_put_in_the_middle_takes_no_more_memory_than_its_entries() {
+        let mut run = Run::default();
+        for seq in (0..100_000).filter(|seq| seq % 4 == 0) {
+            run.insert(seq, held(seq));
+        }
+        // As what was deferred first is given up on behind what was refused at once.
+        for seq in (0..100_000).filter(|seq| seq % 4 != 0) {
+            run.insert(seq, held(seq));
+        }
+        let held_places = places(&run);
+        assert!(held_places <= 110_000, "{held_places} for 100000");
+        let mut run = Run::default();
+        for number in 0..50_000_u64 {
+            let seq = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+            run.insert(seq, held(seq));
+        }
+        let (held_places, len) = (places(&run), run.len());
+        assert!(held_places <= len * 3 / 2, "{held_places} for {len}");
     }
 
     #[test]
