@@ -6,7 +6,7 @@
 //! Room for the low half comes from two lengths, which are small numbers nearly always: that of a
 //! separate record of the circumstances, and what the frame of a message is longer than the
 //! message. Entries of which they are not, and those of shelves that would be too many, are kept as
-//! they are, in 48 bytes.
+//! they are, in 44 bytes.
 
 use std::collections::BTreeMap;
 
@@ -113,12 +113,26 @@ impl Shelved {
     }
 }
 
+/// An entry that is on no shelf.
+#[derive(Debug, Clone, Copy)]
+struct Other {
+    held: Held,
+    label: Label,
+    low: u32,
+}
+
+impl Other {
+    fn unpack(self) -> (Held, Why) {
+        (self.held, self.label.why(self.low))
+    }
+}
+
 /// The dead letters of one binding.
 #[derive(Debug, Default)]
 pub(crate) struct DeadLetters {
     /// None of them is empty.
     shelves: BTreeMap<Label, Run<Shelved>>,
-    others: Run<(Held, Why)>,
+    others: Run<Other>,
     len: usize,
 }
 
@@ -134,7 +148,7 @@ impl DeadLetters {
         self.len += 1;
         match Shelved::pack(held, low).filter(|_| room) {
             Some(row) => self.shelves.entry(label).or_default().insert(seq, row),
-            None => self.others.insert(seq, (held, why)),
+            None => self.others.insert(seq, Other { held, label, low }),
         }
     }
 
@@ -144,7 +158,7 @@ impl DeadLetters {
             let row = run.get(seq)?;
             Some((row.unpack(), label.why(row.low)))
         });
-        found.or_else(|| self.others.get(seq).copied())
+        found.or_else(|| Some(self.others.get(seq)?.unpack()))
     }
 
     pub(crate) fn remove(&mut self, seq: u64) -> Option<(Held, Why)> {
@@ -154,7 +168,7 @@ impl DeadLetters {
             Some((*label, run.len(), row))
         });
         let removed = match found {
-            None => self.others.remove(seq)?,
+            None => self.others.remove(seq)?.unpack(),
             Some((label, left, row)) => {
                 if left == 0 {
                     self.shelves.remove(&label);
@@ -177,7 +191,7 @@ impl DeadLetters {
             taken.count()
         });
         let others = self.others.iter_from(0);
-        let others = others.filter(|(_, (_, why))| takes(which, *why));
+        let others = others.filter(|(_, other)| takes(which, other.unpack().1));
         (shelved.sum::<usize>() + others.count()) as u64
     }
 
@@ -235,8 +249,8 @@ fn unpacked(label: Label, which: &GivenUp, (seq, row): (u64, Shelved)) -> Option
     taken.then(|| (seq, row.unpack()))
 }
 
-fn unpacked_other(which: &GivenUp, row: (u64, (Held, Why))) -> Option<(u64, Held)> {
-    let (seq, (held, why)) = row;
+fn unpacked_other(which: &GivenUp, (seq, other): (u64, Other)) -> Option<(u64, Held)> {
+    let (held, why) = other.unpack();
     takes(which, why).then_some((seq, held))
 }
 

@@ -6,8 +6,9 @@ use proptest::prelude::*;
 use super::*;
 
 #[test]
-fn a_dead_letter_takes_32_bytes() {
+fn a_dead_letter_takes_32_bytes_and_one_on_no_shelf_44() {
     assert_eq!(size_of::<(u32, Shelved)>(), 32);
+    assert_eq!(size_of::<(u32, Other)>(), 44);
 }
 
 fn reasons() -> impl Strategy<Value = Reason> {
