@@ -1,6 +1,6 @@
 //! A data folder from the command line: what the journal holds, what is damaged, what waits, what
 //! was given up on. Whoever looks changes nothing, whether or not a bridge works in it; what is
-//! [changed](changing) is changed while none does.
+//! [changed](mod@changing) is changed while none does.
 
 mod changing;
 mod dead_letters;

@@ -17,7 +17,7 @@
 //! Where no bridge runs, [`Offline`] answers what needs none, to the process that it is in.
 //!
 //! Every call is described in `spec/openapi.yaml`, which is made of the types and functions here:
-//! see [`openapi`].
+//! see [`openapi()`].
 
 mod admin;
 mod api;
