@@ -106,6 +106,11 @@ async fn a_dry_run_says_what_would_move_and_moves_nothing() {
     assert_eq!(answer["moved"], 2);
     assert_eq!(answer["results"][0]["outcome"], "would_move");
     assert_eq!(listed(&fixture, "").await.len(), 3);
+    let lines = audited("redrive, dry run");
+    assert!(
+        lines.iter().any(|line| line.contains("2 of 2 would move")),
+        "{lines:?}"
+    );
     fixture.stop().await;
 }
 

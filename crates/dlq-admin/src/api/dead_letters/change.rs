@@ -193,7 +193,8 @@ pub(crate) async fn redrive(
                     .map(|result| (&result.id, in_words(&result.outcome))),
             );
         }
-        act.ended(format_args!("{moved} of {} moved", results.len()));
+        let word = if dry_run { "would move" } else { "moved" };
+        act.ended(format_args!("{moved} of {} {word}", results.len()));
         Ok((results, moved))
     });
     let (results, moved) = redriven.await?;
