@@ -143,6 +143,7 @@ async fn every_view_has_names_contrast_and_structure_and_fits_a_narrow_window() 
         desk.click("button", "Cancel").await;
     }
     desk.click("button", "Redrive").await;
+    desk.browser.sees("Redrive 1 dead letter?").await;
     desk.click("button", "Redrive").await;
     desk.browser.sees("1 deferred").await;
     checked(&desk, "results").await;

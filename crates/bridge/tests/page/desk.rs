@@ -44,12 +44,11 @@ impl Desk {
         self.browser.run(script, json!([view])).await;
     }
 
-    /// Clicks the element of that kind that shows exactly that text; the dialog comes first, when
-    /// there is one.
+    /// Clicks the element of that kind that shows exactly that text: in the dialog while there is
+    /// one, which goes a moment after the click that ends it.
     pub(crate) async fn click(&self, tag: &str, text: &str) {
-        let modal = self.browser.is("document.querySelector('dialog')").await;
-        let within = if modal { "//dialog" } else { "" };
-        let path = format!("{within}//{tag}[normalize-space()='{text}']");
+        let wanted = format!("{tag}[normalize-space()='{text}']");
+        let path = format!("//dialog//{wanted} | //body[not(.//dialog)]//{wanted}");
         self.browser.find(&path).await.click().await;
     }
 
