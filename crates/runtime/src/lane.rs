@@ -92,6 +92,13 @@ impl State {
         self.failures > 0 || !self.failed.is_empty()
     }
 
+    /// Whether something waits to be stored beside the queue: what comes now is behind it. What
+    /// waits for room in the queue holds up nothing but the queue.
+    fn holds_aside(&self) -> bool {
+        let aside = |parcel: &Parcel| parcel.placement != Placement::Queue;
+        self.is_failing() || self.held.iter().any(aside)
+    }
+
     /// Messages go to the store from now on, and so do those that the worker has not taken.
     fn line_up(&mut self) {
         if !self.live {

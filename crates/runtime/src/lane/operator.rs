@@ -74,7 +74,7 @@ impl Lane {
             return Err(NotTaken::Full);
         }
         let mut state = self.lock();
-        if state.is_failing() {
+        if state.holds_aside() {
             return Err(NotTaken::StoreFails);
         }
         self.metrics.imported.inc();

@@ -45,7 +45,7 @@ impl Lane {
     /// Stores what does not go through the queue, in the order of the calls.
     fn store_aside(self: &Arc<Self>, parcel: Parcel) {
         let mut state = self.lock();
-        if state.is_failing() {
+        if state.holds_aside() {
             state.held.push_back(parcel);
         } else {
             self.post(&mut state, parcel);
