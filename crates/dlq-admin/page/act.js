@@ -26,6 +26,7 @@ const OUTCOMES = {
   queue_full: ['bad', 'queue full', 'its queue has no room; the entry stays'],
   store_failed: ['bad', 'store failed', 'the entry stays; the log of the bridge says why'],
   stopping: ['bad', 'bridge stopping', 'the entry stays'],
+  unanswered: ['bad', 'no answer', 'the bridge stopped before its disk had answered: look again when it has started'],
 };
 
 /** Asks, does it, shows what came of it; true when something was done. `meant` has `ids`, or

@@ -1,6 +1,7 @@
 //! What an operator does with a running bridge: looks at dead letters, sends them on, deletes them.
 
 mod at_rest;
+mod delete;
 mod export;
 mod filter;
 mod import;
@@ -23,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use self::at_rest::AtRest;
+pub use self::delete::{DeleteOutcome, DeleteResult};
 pub use self::export::{Export, Exported};
 pub use self::filter::DeadLetterFilter;
 use self::import::Imports;
@@ -34,8 +36,7 @@ pub use self::job::{HeldUp, HeldUpBy, Job, JobId, JobKind, JobObserver, JobState
 pub use self::letter::{DeadLetter, DeadLetterId, DeadLetterSummary, InvalidDeadLetterId};
 pub use self::list::{Cursor, Page, Total};
 pub use self::redrive::{
-    DeleteOutcome, DeleteResult, MOST_AT_ONCE, RedriveOptions, RedriveOutcome, RedriveResult,
-    RedriveVerdict, Selection,
+    MOST_AT_ONCE, RedriveOptions, RedriveOutcome, RedriveResult, RedriveVerdict, Selection,
 };
 use crate::RouteSpec;
 use crate::lane::Lane;

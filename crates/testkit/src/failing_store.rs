@@ -33,6 +33,7 @@ pub struct FailingStore<S> {
     on: AtomicBool,
     failed: AtomicU64,
     puts: AtomicU64,
+    moves: AtomicU64,
     behind: Mutex<BTreeSet<BindingKey>>,
     answering: watch::Sender<bool>,
     answering_moves: watch::Sender<bool>,
@@ -53,6 +54,7 @@ impl<S: Store> FailingStore<S> {
             on: AtomicBool::new(false),
             failed: AtomicU64::new(0),
             puts: AtomicU64::new(0),
+            moves: AtomicU64::new(0),
             behind: Mutex::default(),
             answering: watch::Sender::new(true),
             answering_moves: watch::Sender::new(true),
@@ -98,6 +100,11 @@ impl<S: Store> FailingStore<S> {
     /// How many puts it has passed on, each one record.
     pub fn puts(&self) -> u64 {
         self.puts.load(Ordering::SeqCst)
+    }
+
+    /// How many moves it has passed on.
+    pub fn moves(&self) -> u64 {
+        self.moves.load(Ordering::SeqCst)
     }
 
     fn failure(&self, write: Write<'_>) -> Option<StoreError> {
@@ -165,10 +172,11 @@ impl<S: Store> Store for FailingStore<S> {
 
     fn apply(&self, change: Move) -> Pending<Moved> {
         let failure = self.failing_moves.lock().unwrap().clone();
-        match failure.or_else(|| self.failure(Write::Move(&change))) {
-            Some(failure) => failed(failure),
-            None => answered(self.store.apply(change), &self.answering_moves),
+        if let Some(failure) = failure.or_else(|| self.failure(Write::Move(&change))) {
+            return failed(failure);
         }
+        self.moves.fetch_add(1, Ordering::SeqCst);
+        answered(self.store.apply(change), &self.answering_moves)
     }
 
     fn read(

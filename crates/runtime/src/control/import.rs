@@ -49,9 +49,10 @@ pub enum ImportOutcome {
     DeadLettersFull,
     /// The store fails, or can never hold a message of its size.
     StoreFailed,
-    /// The bridge stops: it was not kept. Only where the store did not answer in time any more it
-    /// may have been.
+    /// The bridge stops: it was not kept.
     Stopping,
+    /// The bridge stopped before the store had answered: the journal knows whether it was kept.
+    Unanswered,
 }
 
 impl ImportOutcome {
@@ -64,6 +65,7 @@ impl ImportOutcome {
             Self::DeadLettersFull => "dead_letters_full",
             Self::StoreFailed => "store_failed",
             Self::Stopping => "stopping",
+            Self::Unanswered => "unanswered",
         }
     }
 }
@@ -334,7 +336,7 @@ impl Posted {
                 ImportOutcome::Imported(made)
             }
             Some(_) => ImportOutcome::StoreFailed,
-            None => ImportOutcome::Stopping,
+            None => ImportOutcome::Unanswered,
         };
         Ended {
             outcome,

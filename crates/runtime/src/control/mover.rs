@@ -40,6 +40,8 @@ pub(super) enum Outcome {
     QueueFull,
     Failed(StoreError),
     Stopping,
+    /// The bridge stopped before the store had answered.
+    Unanswered,
 }
 
 #[derive(Debug)]
@@ -86,7 +88,7 @@ pub(super) async fn run(
     }
 }
 
-fn answer(request: Request, outcome: Outcome) {
+pub(super) fn answer(request: Request, outcome: Outcome) {
     // Who asked may have gone.
     let _ = request.answer.send(outcome);
 }

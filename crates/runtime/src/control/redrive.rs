@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use bridge_core::{BindingKey, GivenUp, MessageId, ReadFrom, ReadLimit, Reason, Seq, StoreError};
 use futures_util::stream::{self, StreamExt};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::mover::{Outcome, Request, Wanted};
+use super::delete::{DeleteResult, delete_one};
+use super::mover::{self, Outcome, Request, Wanted};
 use super::scan::{Scan, Way};
 use super::{Control, ControlError, DeadLetter, DeadLetterFilter, DeadLetterId, Shared};
 use crate::lane::{Came, Watched};
@@ -78,9 +79,11 @@ pub enum RedriveOutcome {
     QueueFull,
     /// The store failed on it: the entry stays.
     StoreFailed(StoreError),
-    /// The bridge stops: the entry stays. Only where the store did not answer in time any more it
-    /// may have gone.
+    /// The bridge stops: the entry stays.
     Stopping,
+    /// The bridge stopped before the store had answered: the journal knows whether the entry is
+    /// gone.
+    Unanswered,
 }
 
 /// What became of a redriven message within the time that was waited.
@@ -106,34 +109,6 @@ pub enum RedriveVerdict {
     Queued,
 }
 
-/// What came of the delete of one entry.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeleteResult {
-    /// Which one.
-    pub id: DeadLetterId,
-    /// What.
-    pub outcome: DeleteOutcome,
-}
-
-/// What came of the delete of one entry.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum DeleteOutcome {
-    /// It is gone for good.
-    Deleted,
-    /// There is no such dead letter.
-    NotFound,
-    /// It was redriven before.
-    AlreadyRedriven {
-        /// The id of its message since then.
-        message_id: MessageId,
-    },
-    /// The store failed on it: the entry stays.
-    StoreFailed(StoreError),
-    /// The bridge stops: the entry stays. Only where the store did not answer in time any more it
-    /// may have gone.
-    Stopping,
-}
-
 impl RedriveOutcome {
     /// The word for it in the API and in metrics.
     pub const fn as_str(&self) -> &'static str {
@@ -146,6 +121,7 @@ impl RedriveOutcome {
             Self::QueueFull => "queue_full",
             Self::StoreFailed(_) => "store_failed",
             Self::Stopping => "stopping",
+            Self::Unanswered => "unanswered",
         }
     }
 
@@ -165,24 +141,6 @@ impl RedriveVerdict {
             Self::Dropped { .. } => "dropped",
             Self::Queued => "queued",
         }
-    }
-}
-
-impl DeleteOutcome {
-    /// The word for it in the API.
-    pub const fn as_str(&self) -> &'static str {
-        match self {
-            Self::Deleted => "deleted",
-            Self::NotFound => "not_found",
-            Self::AlreadyRedriven { .. } => "already_redriven",
-            Self::StoreFailed(_) => "store_failed",
-            Self::Stopping => "stopping",
-        }
-    }
-
-    /// Whether the entry is gone.
-    pub const fn is_success(&self) -> bool {
-        matches!(self, Self::Deleted)
     }
 }
 
@@ -415,7 +373,7 @@ pub(super) async fn begin_redrive(
 impl Begun {
     /// What came of it, and what it is to be watched by; it is not counted.
     pub(super) async fn ended(self) -> (RedriveOutcome, Option<Watched>) {
-        let outcome = match self.outcome.await.unwrap_or(Outcome::Stopping) {
+        let outcome = match self.outcome.await.unwrap_or(Outcome::Unanswered) {
             Outcome::Done(seq) => RedriveOutcome::Moved {
                 message_id: self.message_id,
                 seq,
@@ -427,36 +385,27 @@ impl Begun {
             Outcome::QueueFull => RedriveOutcome::QueueFull,
             Outcome::Failed(failure) => RedriveOutcome::StoreFailed(failure),
             Outcome::Stopping => RedriveOutcome::Stopping,
+            Outcome::Unanswered => RedriveOutcome::Unanswered,
         };
         (outcome, self.watched)
     }
 }
 
-/// Deletes one entry.
-pub(super) async fn delete_one(shared: &Shared, id: &DeadLetterId) -> DeleteOutcome {
-    let outcome = ask(shared, id, Wanted::Delete).await;
-    match outcome.await.unwrap_or(Outcome::Stopping) {
-        Outcome::Done(_) => DeleteOutcome::Deleted,
-        Outcome::AlreadyRedriven(message_id) => DeleteOutcome::AlreadyRedriven { message_id },
-        // The others are those of redrives.
-        Outcome::NotFound | Outcome::BindingNotFound | Outcome::QueueFull => {
-            DeleteOutcome::NotFound
-        }
-        Outcome::Failed(failure) => DeleteOutcome::StoreFailed(failure),
-        Outcome::Stopping => DeleteOutcome::Stopping,
-    }
-}
-
-/// Asks for a move. Without a mover no answer comes.
-async fn ask(shared: &Shared, letter: &DeadLetterId, wanted: Wanted) -> oneshot::Receiver<Outcome> {
+/// Asks for a move. A mover that is ended amid it gives no answer.
+pub(super) async fn ask(
+    shared: &Shared,
+    letter: &DeadLetterId,
+    wanted: Wanted,
+) -> oneshot::Receiver<Outcome> {
     let (answer, outcome) = oneshot::channel();
     let request = Request {
         letter: letter.clone(),
         wanted,
         answer,
     };
-    // It fails when the bridge stops: the answer's other end is dropped then.
-    let _ = shared.mover.send(request).await;
+    if let Err(mpsc::error::SendError(request)) = shared.mover.send(request).await {
+        mover::answer(request, Outcome::Stopping);
+    }
     outcome
 }
 

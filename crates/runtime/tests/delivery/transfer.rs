@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use bridge_core::Message;
 use bridge_runtime::{
-    Control, ControlError, DeadLetterFilter, DeadLetterId, DeliveryMode, Exported, Import,
-    ImportOutcome, InjectTarget, JobKind, RedriveOptions, Selection, Total,
+    Control, ControlError, DeadLetterFilter, DeadLetterId, DeleteOutcome, DeliveryMode, Exported,
+    Import, ImportOutcome, InjectTarget, JobKind, RedriveOptions, RedriveOutcome, Selection, Total,
 };
 
 use crate::fixture::{Fixture, Setup, key, name, wait_until};
@@ -161,12 +161,46 @@ async fn a_stop_waits_for_calls_no_longer_than_for_messages() {
     wait_until("both puts", || puts() == before + 2).await;
     let began = Instant::now();
     let stop = tokio::spawn(fixture.runtime.shutdown(DRAIN));
-    assert_eq!(importing.await.unwrap(), Ok(vec![ImportOutcome::Stopping]));
+    assert_eq!(
+        importing.await.unwrap(),
+        Ok(vec![ImportOutcome::Unanswered])
+    );
     assert!(!injecting.await.unwrap().unwrap().stored);
     store.answer(true);
     stop.await.unwrap().unwrap();
     let took = began.elapsed();
     assert!((DRAIN..3 * DRAIN).contains(&took), "{took:?}");
+}
+
+/// A word of its own: of what is told to stay, the entry does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i23_what_the_disk_did_not_answer_to_the_end_of_a_stop_is_told_as_that() {
+    let fixture = refused(2).await;
+    let control = fixture.runtime.control();
+    let imports = exported(&control, &DeadLetterFilter::default()).await;
+    let page = control.list(&DeadLetterFilter::default(), 2, None).await;
+    let entries = page.unwrap().entries;
+    assert_eq!((imports.len(), entries.len()), (2, 2));
+    let one = |n: usize| Selection::Ids(vec![entries[n].id.clone()]);
+    fixture.store.answer_moves(false);
+    let before = fixture.store.moves();
+    let (redriving, deleting) = {
+        let (redrive, delete) = (one(0), one(1));
+        let (first, second) = (control.clone(), control);
+        (
+            tokio::spawn(async move { first.redrive(redrive, RedriveOptions::default()).await }),
+            tokio::spawn(async move { second.delete(delete).await }),
+        )
+    };
+    let store = fixture.store.clone();
+    wait_until("both moves", || store.moves() == before + 2).await;
+    let stop = tokio::spawn(fixture.runtime.shutdown(Duration::from_secs(1)));
+    let redriven = redriving.await.unwrap().unwrap();
+    let deleted = deleting.await.unwrap().unwrap();
+    assert_eq!(redriven[0].outcome, RedriveOutcome::Unanswered);
+    assert_eq!(deleted[0].outcome, DeleteOutcome::Unanswered);
+    store.answer_moves(true);
+    stop.await.unwrap().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

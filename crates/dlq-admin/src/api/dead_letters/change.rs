@@ -85,7 +85,7 @@ pub(crate) struct Redriven {
 pub(crate) struct RedrivenEntry {
     id: String,
     /// `moved` or `would_move`; else the entry is where it was: `not_found`, `binding_not_found`,
-    /// `already_redriven`, `queue_full`, `store_failed`, `stopping`.
+    /// `already_redriven`, `queue_full`, `store_failed`, `stopping`; or `unanswered`: nobody knows.
     outcome: &'static str,
     /// The id that its message has since it was redriven.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -116,7 +116,7 @@ pub(crate) struct Deletion {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct DeletedEntry {
     id: String,
-    /// `deleted`; else `not_found`, `already_redriven`, `store_failed`, `stopping`.
+    /// `deleted`; else `not_found`, `already_redriven`, `store_failed`, `stopping`, `unanswered`.
     outcome: &'static str,
     /// The id that its message has since it was redriven.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -11,7 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::turns::{Next, Patience, Turns};
 use super::{HeldUp, HeldUpBy, Job, JobId, JobKind, JobObserver, JobState};
-use crate::control::redrive::{begin_redrive, delete_one};
+use crate::control::delete::delete_one;
+use crate::control::redrive::begin_redrive;
 use crate::control::{
     ControlError, DeadLetter, DeadLetterFilter, DeadLetterId, DeleteOutcome, RedriveOutcome, Shared,
 };
@@ -209,21 +210,23 @@ impl Worker {
             return self.held_up(n, HeldUpBy::QueueFull);
         }
         let batch: Vec<_> = track.in_hand.drain(..fitting).collect();
-        let moves = batch
-            .iter()
-            .map(|(seq, size)| move_one(&self.shared, self.kind, track.id(*seq), *size));
-        let moves = join_all(moves.collect::<Vec<_>>());
-        let given_up = async {
-            self.cancelled.cancelled().await;
-            sleep(ANSWERED_WITHIN).await;
-        };
-        let fates = tokio::select! {
-            biased;
-            fates = moves => Some(fates),
-            () = given_up => None,
-        };
-        // What is under way moves or not, whoever waits for it.
-        let fates = fates.unwrap_or_else(|| batch.iter().map(|_| Fate::Came(UNANSWERED)).collect());
+        let (cancelled, track) = (&self.cancelled, &*track);
+        let moves = batch.iter().map(|(seq, size)| {
+            let fate = move_one(&self.shared, self.kind, track.id(*seq), *size);
+            async move {
+                let given_up = async {
+                    cancelled.cancelled().await;
+                    sleep(ANSWERED_WITHIN).await;
+                };
+                tokio::select! {
+                    biased;
+                    fate = fate => fate,
+                    // It moves or not, whoever waits for it.
+                    () = given_up => Fate::Came(UNANSWERED),
+                }
+            }
+        });
+        let fates = join_all(moves.collect::<Vec<_>>()).await;
         self.conclude(n, batch, fates);
     }
 
