@@ -15,6 +15,7 @@ mod retained;
 mod room;
 mod second_chance;
 mod trial;
+mod under_way;
 mod witness;
 
 use std::collections::BTreeMap;
@@ -23,10 +24,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bridge_core::{
-    Admitted, Answer, Backoff, BoxFuture, Clock, Link, NotAdmitted, Path, Seq, Sink, StoredMessage,
+    Admitted, Backoff, BoxFuture, Clock, Link, NotAdmitted, Path, Seq, Sink, StoredMessage,
 };
-use futures_util::future::FutureExt;
-use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
@@ -36,6 +35,7 @@ use self::pass::Pass;
 use self::retained::Retained;
 use self::second_chance::SecondChance;
 use self::trial::Trial;
+use self::under_way::UnderWay;
 use crate::DeliveryMode;
 use crate::announce::Announced;
 use crate::deferral::Deferral;
@@ -78,7 +78,6 @@ impl Item {
 
 /// A message and its wait for a place in the window.
 type Admission<'a> = (Option<Item>, BoxFuture<'a, Result<Admitted, NotAdmitted>>);
-type Answered = BoxFuture<'static, (Item, Answer)>;
 
 /// What a worker needs besides its lane.
 #[derive(Debug, Clone)]
@@ -101,7 +100,7 @@ struct Worker<'a> {
     link: Link,
     /// A message that waits for its place in the window.
     admission: Option<Admission<'a>>,
-    under_way: FuturesUnordered<Answered>,
+    under_way: UnderWay<Item>,
     /// Live messages that were lost or are to stay, until everything under way is resolved.
     lost: BTreeMap<u64, Job>,
     next_live: u64,
@@ -140,7 +139,7 @@ pub(crate) async fn run(lane: Arc<Lane>, share: Share, context: Context) {
         phase: Phase::LinkDown,
         link: Link::Down,
         admission: None,
-        under_way: FuturesUnordered::new(),
+        under_way: UnderWay::new(),
         lost: BTreeMap::new(),
         next_live: 0,
         pass: Pass::default(),
@@ -176,9 +175,8 @@ impl Worker<'_> {
             let now = self.context.clock.monotonic();
             let until = self.next_deadline(began, now);
             tokio::select! {
-                Some((item, answer)) = self.under_way.next(), if !self.under_way.is_empty() => {
-                    self.answered(item, answer);
-                    while let Some(Some((item, answer))) = self.under_way.next().now_or_never() {
+                answered = self.under_way.answered() => {
+                    for (item, answer) in answered {
                         self.answered(item, answer);
                     }
                 }

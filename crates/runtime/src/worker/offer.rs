@@ -132,9 +132,7 @@ impl Worker<'_> {
 
     fn item_admitted(&mut self, item: Item, result: Result<Admitted, NotAdmitted>) {
         match result {
-            Ok(answer) => self
-                .under_way
-                .push(Box::pin(async move { (item, answer.await) })),
+            Ok(answer) => self.under_way.push(item, answer),
             Err(NotAdmitted::LinkDown) => {
                 self.not_under_way(&item, false);
                 self.keep(item);
