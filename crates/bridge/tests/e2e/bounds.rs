@@ -8,8 +8,11 @@ use bridge_testkit::{
     Behaviour, BridgeConfig, BridgeProcess, Collector, Installation, Mosquitto, Proxy,
     ScriptedBroker, Tally, numbered, wait_for, wait_until,
 };
+use tokio::sync::watch;
 
-use crate::setup::{BRIDGE, PATIENCE, Withholding, ledger, publish, until, until_drained};
+use crate::setup::{
+    BRIDGE, PATIENCE, Withholding, ledger, publish, until, until_drained, until_live,
+};
 
 const BOUND: u64 = 100;
 const SENT: u64 = 1_000;
@@ -117,12 +120,16 @@ async fn a_source_that_sends_more_than_it_may_is_held_back_and_all_crosses() {
     const MIB: usize = 1 << 20;
     let sent = Arc::new(AtomicU16::new(0));
     let sending = Arc::clone(&sent);
+    let begin = watch::Sender::new(false);
+    let may_begin = begin.subscribe();
     let source = ScriptedBroker::start(move |mut connection| {
         let sending = Arc::clone(&sending);
+        let mut may_begin = may_begin.clone();
         async move {
             connection.accept(&[]).await;
             let subscribe = connection.expect_subscribe().await;
             connection.suback(subscribe.id, &[1]).await;
+            may_begin.wait_for(|may| *may).await.unwrap();
             for id in 1..=MESSAGES {
                 let message = numbered("t", u64::from(id - 1), MIB).id(id);
                 connection.publish(message).await;
@@ -139,6 +146,9 @@ async fn a_source_that_sends_more_than_it_may_is_held_back_and_all_crosses() {
         .cloud("write_timeout: 10m");
     let installation = Installation::new(&config);
     let bridge = installation.bridge(BRIDGE).start().await;
+    // What came before that would be queued and acknowledged, as much as the source has.
+    until_live(&bridge, "all/out", 1).await;
+    begin.send_replace(true);
     let (mut before, mut looks) = (0, 0);
     wait_until("the source cannot send any more", PATIENCE, || {
         let now = sent.load(Ordering::SeqCst);

@@ -12,7 +12,7 @@ use bridge_testkit::{
 use tempfile::TempDir;
 
 use crate::scale_out::{namespace, on_host};
-use crate::setup::{BRIDGE, PATIENCE, publish};
+use crate::setup::{BRIDGE, PATIENCE, publish, until_live};
 
 const MESSAGES: u64 = 3_000;
 
@@ -181,6 +181,7 @@ async fn what_compose_runs_shares_the_work_survives_outages_and_keeps_what_is_re
         .map(|name| Replica::start(name, &plant, &cloud, &lease, folder.path()));
     for replica in &mut replicas {
         replica.process.ready().await;
+        until_live(&replica.process, "telemetry/cloud", 1).await;
     }
 
     let collector = Collector::start(cloud.port(), "plants/7/+/+").await;
@@ -199,6 +200,10 @@ async fn what_compose_runs_shares_the_work_survives_outages_and_keeps_what_is_re
     for replica in &replicas {
         let ledger = replica.ledger("telemetry").await;
         assert!(ledger.received > MESSAGES / 4, "hardly took part: {ledger}");
+        // What is refused from the queue is deferred first.
+        let telemetry = ("telemetry", "cloud");
+        let drained = Ledger::is_drained;
+        Ledger::until(&replica.process, telemetry, "drained", PATIENCE, drained).await;
     }
 
     // The access control of the cloud refuses this one, and says so.

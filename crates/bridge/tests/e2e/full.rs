@@ -3,7 +3,7 @@
 use bridge_testkit::{BridgeConfig, Publish, wait_for, wait_until};
 
 use crate::judged::{Judged, refusing};
-use crate::setup::{PATIENCE, asked, publish, until, until_drained};
+use crate::setup::{PATIENCE, asked, publish, until, until_drained, until_live};
 
 const KEPT: usize = 2;
 const SENT: u64 = 5;
@@ -17,6 +17,7 @@ fn bounded(config: BridgeConfig, on_full: &str) -> BridgeConfig {
 /// A bridge that has been given five messages which are refused, and may keep two.
 async fn overflowing(on_full: &str) -> Judged {
     let judged = Judged::start(refusing("bad", 0x99), |config| bounded(config, on_full)).await;
+    until_live(&judged.bridge, "all/out", 1).await;
     let messages = (0..SENT).map(|number| Publish::new("bad", number.to_string()));
     publish(judged.source.port(), messages).await;
     wait_for("all are refused", PATIENCE, async || {

@@ -2,7 +2,7 @@
 
 use bridge_testkit::{Mosquitto, Publish};
 
-use crate::setup::{Line, PATIENCE, RETAIN_AS_PUBLISHED, asked, of_session, until};
+use crate::setup::{Line, PATIENCE, RETAIN_AS_PUBLISHED, asked, of_session, until, until_live};
 
 const DENYING: &str = "topic read #\ntopic write open/#\n";
 const GRANTING: &str = "topic read #\ntopic write #\n";
@@ -82,6 +82,7 @@ async fn i10_what_an_acl_denies_is_recovered_first_on_the_same_connection_once_i
 #[tokio::test]
 async fn i01_live_an_acl_costs_the_denied_message_and_neither_the_connection_nor_the_next() {
     let line = denying(&[]).await;
+    until_live(&line.bridge, "all/out", 1).await;
     let mut subscriber = line.subscriber().await;
     line.publish(["open/1", "denied/1", "open/2"].map(|topic| Publish::new(topic, "before")))
         .await;

@@ -5,7 +5,7 @@ use bridge_testkit::{
     Reply, ScriptedBroker, numbered, wait_until,
 };
 
-use crate::setup::{BRIDGE, Line, PATIENCE, ledger, publish, until_drained};
+use crate::setup::{BRIDGE, Line, PATIENCE, ledger, publish, until_drained, until_live};
 
 /// Waits until the source has heard of so many messages that they are settled: those it would not
 /// have heard of at a kill come again.
@@ -80,6 +80,7 @@ async fn i24_the_ledger_balances_across_restarts_with_every_kind_of_end() {
     for round in 1..=3_u64 {
         let topics = ["fine/1", "denied/1", "fine/2", "denied/2", "fine/3"];
         let messages = topics.map(|topic| Publish::new(topic, round.to_string()));
+        until_live(&bridge, "all/out", usize::try_from(round).unwrap()).await;
         publish(source.port(), messages).await;
         let settled = until_drained(&bridge, 5).await;
         assert_eq!(settled.carried_over, 2 * (round - 1), "{settled}");
@@ -143,6 +144,8 @@ async fn i09_each_binding_of_a_fan_out_delivers_all_of_its_own_across_a_kill() {
     let until = async |bridge: &BridgeProcess, binding, condition: &dyn Fn(&Ledger) -> bool| {
         Ledger::until(bridge, ("all", binding), "its ledger", PATIENCE, condition).await
     };
+    // What is queued for this one as well may come again after the kill.
+    until_live(&bridge, "all/up", 1).await;
     publish(source.port(), (0..500).map(|n| numbered("t", n, 256))).await;
     collectors[0].until(500, PATIENCE).await;
     until(&bridge, "up", &|ledger| {

@@ -12,7 +12,7 @@ use bridge_testkit::{
 use tempfile::TempDir;
 use tokio::time::Instant;
 
-use crate::setup::{BRIDGE, PATIENCE};
+use crate::setup::{BRIDGE, PATIENCE, until_live};
 
 const REPLICAS: usize = 3;
 const MESSAGES: u64 = 30_000;
@@ -246,6 +246,12 @@ async fn one_of_three_is_stopped_amid(delivery: &str, queues: bool) {
     file.push_str("    delivery: ");
     file.push_str(delivery);
     let mut replicas = Replicas::start(&file, plain).await;
+    if !queues {
+        // What comes before that goes through its folder, and waits there when it is stopped.
+        for bridge in &replicas.bridges {
+            until_live(bridge, "all/out", 1).await;
+        }
+    }
     let collector = Collector::start(broker.port(), "out/#").await;
     let stopped = Cell::new(false);
     // Until it has stopped, however fast the machine is.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bridge_testkit::{
     Ack, AckKind, Behaviour, BridgeConfig, BridgeProcess, ClientOptions, Installation, Ledger,
-    Mosquitto, Packet, Publish, RawClient, Reply, ScriptedBroker,
+    Mosquitto, Packet, Publish, RawClient, Reply, ScriptedBroker, wait_until,
 };
 
 /// The binary under test.
@@ -104,6 +104,19 @@ pub(crate) async fn until_drained(bridge: &BridgeProcess, received: u64) -> Ledg
         ledger.received >= received && ledger.is_drained()
     })
     .await
+}
+
+/// Waits until the binding has said so often, over all launches, that what arrives goes straight to
+/// the destination. That it is connected says less: what arrives before its worker has looked into
+/// the queue goes there, and is refused from there.
+pub(crate) async fn until_live(bridge: &BridgeProcess, binding: &str, times: usize) {
+    let what = format!("{binding} is live, {times} times in all");
+    wait_until(&what, PATIENCE, || {
+        let log = bridge.stderr();
+        let said = log.lines().filter(|line| line.contains("binding_live"));
+        said.filter(|line| line.contains(binding)).count() >= times
+    })
+    .await;
 }
 
 /// Waits until the ledger of the only binding balances and is as `condition` says.

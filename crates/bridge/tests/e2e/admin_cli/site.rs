@@ -12,7 +12,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::Value;
 use tokio::io::AsyncWriteExt as _;
 
-use crate::setup::{BRIDGE, PATIENCE, publish};
+use crate::setup::{BRIDGE, PATIENCE, publish, until_live};
 
 pub(super) const TOKEN: &str = "swordfish-0123456789abcdef";
 pub(super) const DENYING: &str = "topic read #\ntopic write good/#\n";
@@ -75,6 +75,8 @@ impl Site {
         .unwrap();
         let process = installation.bridge(BRIDGE).ready_path("/readyz?level=full");
         let bridge = process.start().await;
+        // What is refused live is given up on at once, in its order.
+        until_live(&bridge, "all/out", 1).await;
         Self {
             source,
             destination,
