@@ -9,6 +9,7 @@ use bridge_testkit::{
 };
 use serde_json::Value;
 
+use super::LEASE_TTL;
 use super::checker;
 use super::record::{Record, Tap, What, Who};
 use super::store::Store;
@@ -46,6 +47,11 @@ pub(crate) struct Pair {
 
 impl Pair {
     pub(crate) async fn start(store: Store, kind: Destination) -> Self {
+        Self::with_lease(store, kind, LEASE_TTL).await
+    }
+
+    /// The same, with a lease that lasts so long.
+    pub(crate) async fn with_lease(store: Store, kind: Destination, ttl: Duration) -> Self {
         let broker = || {
             let broker = Mosquitto::builder().persistence(true);
             broker.max_queued_messages(1_000_000).terse().start()
@@ -63,7 +69,7 @@ impl Pair {
                 Destination::OfEach => "client_id_suffix: nonce",
             };
             let config = BridgeConfig::between(to_source.url(), to_destination.url())
-                .top(store.config())
+                .top(store.config(ttl))
                 .top(format!(
                     "admin: {{ listen: \"127.0.0.1:{}\", token: {TOKEN} }}",
                     admin.port()
@@ -167,6 +173,8 @@ impl Pair {
     }
 
     pub(crate) async fn kill(&mut self, who: Who) {
+        // From now on it cannot help it; that it is gone may be seen much later.
+        self.record.note(who, What::Halted);
         self.bridge_mut(who).kill().await;
         self.record.note(who, What::Ended);
     }

@@ -1,10 +1,9 @@
 //! Where the lease of a pair is, and how it is taken away from both.
 
+use std::time::Duration;
+
 use bridge_testkit::Postgres;
 use tempfile::TempDir;
-
-/// The times of the lease.
-const TIMES: &str = "lease_ttl: 3s, renew_interval: 500ms, step_down_grace: 1s";
 
 pub(crate) enum Store {
     File(TempDir),
@@ -32,8 +31,8 @@ impl Store {
         Self::Postgres(Box::new(Postgres::start().await))
     }
 
-    /// A line of the configuration.
-    pub(crate) fn config(&self) -> String {
+    /// A line of the configuration, for a lease that lasts so long.
+    pub(crate) fn config(&self, ttl: Duration) -> String {
         let store = match self {
             Self::File(folder) => {
                 let path = folder.path().join("shared/bridge.lease");
@@ -45,7 +44,9 @@ impl Store {
                 server.password_file().display()
             ),
         };
-        format!("lease: {{ {store}, {TIMES} }}")
+        let ttl = ttl.as_secs();
+        let times = format!("lease_ttl: {ttl}s, renew_interval: 500ms, step_down_grace: 1s");
+        format!("lease: {{ {store}, {times} }}")
     }
 
     /// Takes it away from both.
