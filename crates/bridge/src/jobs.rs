@@ -11,6 +11,7 @@ use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::signal::unix::{SignalKind, signal};
 
 use self::progress::Progress;
 use crate::cli;
@@ -297,12 +298,13 @@ async fn followed(client: &Client, value: Value, json: bool) -> anyhow::Result<E
     let id = show::text(&job.id);
     let path = format!("{JOBS}/{id}");
     let mut progress = Progress::new(client.is_here());
-    let interrupted = tokio::signal::ctrl_c();
-    tokio::pin!(interrupted);
+    // Heard from now on, and not from the first time on that it is waited for: who has seen how
+    // far the job is may stop watching at once.
+    let mut interrupted = signal(SignalKind::interrupt()).context("cannot listen for signals")?;
     while job.runs() {
         progress.show(&job)?;
         tokio::select! {
-            _ = &mut interrupted => {
+            _ = interrupted.recv() => {
                 if client.is_here() {
                     let cancel = format!("{path}/cancel");
                     client.post(&cancel, &json!({}), Duration::ZERO).await?;

@@ -200,13 +200,7 @@ async fn who_stops_watching_a_job_does_not_stop_it() {
     let mut first = String::new();
     errors.read_line(&mut first).await.unwrap();
     assert!(first.contains("looked at"), "{first}");
-    let job = wait_for("the job has filled the queue", PATIENCE, async || {
-        let jobs = site.ask("jobs list --json").await.json();
-        let job = &jobs["jobs"][0];
-        (job["done"] == 5 && job["held_up"] != json!([])).then(|| job.clone())
-    })
-    .await;
-    assert_eq!(job["state"], "running");
+    // At once: it listens since before it has said anything.
     let pid = Pid::from_raw(watching.id().unwrap().cast_signed()).unwrap();
     kill_process(pid, Signal::INT).unwrap();
     let mut rest = String::new();
@@ -214,6 +208,13 @@ async fn who_stops_watching_a_job_does_not_stop_it() {
     assert!(rest.contains("the job goes on in the bridge"), "{rest}");
     assert_eq!(watching.wait().await.unwrap().code(), Some(1));
 
+    let job = wait_for("the job has filled the queue", PATIENCE, async || {
+        let jobs = site.ask("jobs list --json").await.json();
+        let job = &jobs["jobs"][0];
+        (job["done"] == 5 && job["held_up"] != json!([])).then(|| job.clone())
+    })
+    .await;
+    assert_eq!(job["state"], "running");
     let id = job["id"].as_str().unwrap();
     let shown = site.ask(&format!("jobs show {id}")).await;
     assert_eq!(shown.code, 0, "{}", shown.all());
