@@ -1,6 +1,7 @@
 //! The admin API of a running bridge, as the engineer on call uses it.
 
 use std::io;
+use std::time::Duration;
 
 use bridge_testkit::http::{self, Response};
 use bridge_testkit::{
@@ -74,12 +75,14 @@ impl Admin {
     }
 
     pub(crate) async fn ask(&self, method: &str, path: &str, body: &str) -> Response {
-        self.try_ask(method, path, body).await.unwrap()
+        let asked = self.try_ask_within(PATIENCE, method, path, body);
+        asked.await.unwrap()
     }
 
-    /// The same, where the connection may break.
-    pub(crate) async fn try_ask(
+    /// The same, where the connection may break or the answer may take so long.
+    pub(crate) async fn try_ask_within(
         &self,
+        patience: Duration,
         method: &str,
         path: &str,
         body: &str,
@@ -90,7 +93,7 @@ impl Admin {
             ("content-type", "application/json"),
         ];
         let path = format!("/api/v1{path}");
-        http::request_within(PATIENCE, self.0, method, &path, &headers, body).await
+        http::request_within(patience, self.0, method, &path, &headers, body).await
     }
 }
 

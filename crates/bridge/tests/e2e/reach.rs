@@ -192,7 +192,9 @@ async fn case_12_the_next_broker_of_a_list_is_used_at_once_and_the_first_when_it
         assert!(number < 200, "the first is not used again");
         number += 1;
     };
-    assert_eq!(back.payload.as_ref(), number.to_string().as_bytes());
+    // On a slow machine it may be an earlier one than the latest.
+    let back = back.text().parse::<u64>().unwrap();
+    assert!((2..=number).contains(&back), "{back} of {number}");
     let connects = of_session(&bridge, "bridge_mqtt_session_connects_total", "cloud").await;
     assert_eq!(connects, 2, "{}", bridge.output());
     // And when the first is away once more, to the second.
@@ -221,8 +223,11 @@ async fn an_unknown_authority_is_told_and_nothing_is_sent_in_the_clear() {
         of_session(&bridge, "bridge_mqtt_session_connects_total", "cloud").await,
         0
     );
-    let said = bridge.output();
-    assert!(said.contains("no authority that is trusted here"), "{said}");
+    wait_until("why is told", PATIENCE, || {
+        let said = bridge.output();
+        said.contains("no authority that is trusted here")
+    })
+    .await;
     // With the right one it goes on.
     bridge.sigterm();
     bridge.wait().await;
@@ -259,10 +264,16 @@ async fn a_password_is_renewed_under_load_and_nothing_is_lost() {
     let bridge = installation.bridge(BRIDGE).start().await;
     let collector = Collector::start(destination.port(), "load/#").await;
     let feeder = Feeder::start(source.port(), "load/a", load);
+    let connects = || of_session(&bridge, "bridge_mqtt_session_connects_total", "cloud");
     for (renewed, at) in [("second", 2_000), ("third", 5_000)] {
         collector.until(at, PATIENCE).await;
+        let before = connects().await;
         std::fs::write(&file, renewed).unwrap();
         destination.set_users(&[("bridge", renewed)]).await;
+        wait_for("the new password is used", PATIENCE, async || {
+            (connects().await > before).then_some(())
+        })
+        .await;
     }
     feeder.finish().await;
     collector
@@ -272,8 +283,6 @@ async fn a_password_is_renewed_under_load_and_nothing_is_lost() {
     assert_eq!(collector.tally().missing(load.messages), Vec::<u64>::new());
     let ledger = until_drained(&bridge, load.messages).await;
     assert_eq!(ledger.dead_letters, 0, "{ledger:?}");
-    let connects = of_session(&bridge, "bridge_mqtt_session_connects_total", "cloud").await;
-    assert!(connects >= 3, "each password was used: {connects} connects");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,24 +1,26 @@
 //! Retained values on their way.
 
-use std::time::Duration;
-
 use bridge_testkit::Publish;
 
-use crate::setup::{Line, PATIENCE};
+use crate::setup::{Line, PATIENCE, publish};
 
-/// The retained values that a late subscriber at the destination gets; `last` was retained last.
-async fn retained_at_the_destination(line: &Line, last: &str) -> Vec<(String, String)> {
+/// What is published behind the retained values.
+const BEHIND: &str = "behind";
+
+/// The retained values that a late subscriber at the destination gets.
+async fn retained_at_the_destination(line: &Line) -> Vec<(String, String)> {
     let mut late = line.subscriber().await;
+    // They are sent when it subscribes, and what is published after that comes behind them.
+    publish(line.destination.port(), [Publish::new(BEHIND, "")]).await;
     let mut values = Vec::new();
-    // The broker's order is its own: the marker may come before others.
-    while let Ok(message) = late.recv(Duration::from_millis(300)).await {
+    loop {
+        let message = late.recv(PATIENCE).await.unwrap();
+        if message.topic == BEHIND {
+            break;
+        }
         assert!(message.retain, "{message:?}");
         values.push((message.topic.clone(), message.text().to_owned()));
     }
-    assert!(
-        values.iter().any(|(topic, _)| topic == last),
-        "{last} is not retained: {values:?}"
-    );
     values.sort();
     values
 }
@@ -37,7 +39,7 @@ async fn case_01_a_value_cleared_while_the_destination_is_away_is_cleared_there_
     .await;
     line.drained(2).await;
     assert_eq!(
-        retained_at_the_destination(&line, "status/valve").await,
+        retained_at_the_destination(&line).await,
         [value("status/pump", "on"), value("status/valve", "open")]
     );
     line.destination.stop().await;
@@ -50,7 +52,7 @@ async fn case_01_a_value_cleared_while_the_destination_is_away_is_cleared_there_
     line.destination.restart().await;
     line.drained(4).await;
     assert_eq!(
-        retained_at_the_destination(&line, "status/valve").await,
+        retained_at_the_destination(&line).await,
         [value("status/valve", "shut")]
     );
 }
@@ -66,7 +68,7 @@ async fn a_value_cleared_while_the_destination_is_there_is_cleared_there_too() {
     .await;
     line.drained(3).await;
     assert_eq!(
-        retained_at_the_destination(&line, "status/valve").await,
+        retained_at_the_destination(&line).await,
         [value("status/valve", "open")]
     );
 }
@@ -84,7 +86,7 @@ async fn case_16_a_late_subscriber_gets_what_was_retained() {
     let flags: Vec<_> = seen.iter().map(|m| (m.topic.as_str(), m.retain)).collect();
     assert_eq!(flags, [("status/pump", true), ("event/pump", false)]);
     assert_eq!(
-        retained_at_the_destination(&line, "status/pump").await,
+        retained_at_the_destination(&line).await,
         [value("status/pump", "on")]
     );
 }
@@ -100,13 +102,7 @@ async fn a_binding_may_retain_always_or_never() {
         message.retain = policy == "never";
         line.publish([message]).await;
         line.drained(1).await;
-        let mut late = line.subscriber().await;
-        let quiet = late.collect_until_quiet(Duration::from_millis(200)).await;
-        let values: Vec<_> = quiet
-            .unwrap()
-            .iter()
-            .map(|m| value(&m.topic, m.text()))
-            .collect();
+        let values = retained_at_the_destination(&line).await;
         assert_eq!(values, kept, "{policy}");
     }
 }

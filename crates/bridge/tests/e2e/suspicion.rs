@@ -55,8 +55,8 @@ async fn case_13_what_an_older_broker_closes_on_is_found_out_and_the_rest_flows(
         (ledger(&judged.bridge).await.dead_letters == 1).then_some(())
     })
     .await;
-    assert_eq!(judged.dead_lettered("suspected_refusal").await, Some(1));
     let ledger = until_drained(&judged.bridge, 41 + number).await;
+    assert_eq!(judged.dead_lettered("suspected_refusal").await, Some(1));
     assert_eq!(ledger.delivered, 40 + number, "{ledger}");
     let list = asked(&judged.installation, "dead-letters list DATA").await;
     let letter = &list["dead_letters"][0];
