@@ -29,7 +29,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, warn};
 
-use self::linger::Lingering;
+use self::linger::{Lingering, ToCome};
 use self::stall::Stalling;
 use crate::admin::StartError;
 
@@ -199,7 +199,10 @@ async fn exchange(
 ) {
     let routes = TowerToHyperService::new(routes);
     let stops = Stops(stop.clone());
-    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+    let to_come = ToCome::default();
+    let noted = to_come.clone();
+    let service = service_fn(move |request: hyper::Request<Incoming>| {
+        let mut request = request.map(|body| noted.of(body));
         request.extensions_mut().insert(peer);
         request.extensions_mut().insert(stops.clone());
         let answer = routes.call(request);
@@ -210,7 +213,7 @@ async fn exchange(
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head)
         .max_buf_size(HEAD);
-    let stream = Lingering::new(Stalling::new(stream, limits.stall), LINGER);
+    let stream = Lingering::new(Stalling::new(stream, limits.stall), to_come, LINGER);
     let stream = TokioIo::new(stream);
     let mut connection = std::pin::pin!(builder.serve_connection(stream, service));
     let ended = tokio::select! {

@@ -109,16 +109,39 @@ async fn who_is_answered_before_its_body_has_come_sees_the_answer() {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     assert!(answer.ends_with("not now"), "{answer}");
-    // Who has stopped in the middle and waits is not waited for.
-    let began = std::time::Instant::now();
+    serving.task.abort();
+}
+
+#[tokio::test]
+async fn who_sends_its_body_when_it_was_answered_already_sees_the_answer() {
+    let serving = serving(1, routes()).await;
     let mut stream = TcpStream::connect(serving.address).await.unwrap();
+    let length = 1 << 20;
+    let head = format!("POST /refused HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n");
     stream.write_all(head.as_bytes()).await.unwrap();
+    // The answer is there, and is not looked at before everything is sent.
+    stream.readable().await.unwrap();
+    for part in vec![b'x'; length].chunks(64 << 10) {
+        stream.write_all(part).await.unwrap();
+        tokio::task::yield_now().await;
+    }
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     assert!(answer.ends_with("not now"), "{answer}");
-    let stream = TcpStream::connect(serving.address).await.unwrap();
-    assert!(self::answer(stream, ASK).await.starts_with("HTTP/1.1 200"));
-    assert!(began.elapsed() < LINGER);
+    drop(stream);
+    // Who goes without sending the rest is not waited for, and who stays is not for long.
+    let began = std::time::Instant::now();
+    for stays in [false, true] {
+        let mut stream = TcpStream::connect(serving.address).await.unwrap();
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.ends_with("not now"), "{answer}");
+        let _stays = stays.then_some(stream);
+        let next = TcpStream::connect(serving.address).await.unwrap();
+        assert!(self::answer(next, ASK).await.starts_with("HTTP/1.1 200"));
+        assert_eq!(began.elapsed() >= LINGER, stays);
+    }
     serving.task.abort();
 }
 
