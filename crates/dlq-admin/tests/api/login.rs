@@ -1,6 +1,7 @@
 //! Who may, and how slow guessing is.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bridge_dlq_admin::TokenOrigin;
 use bridge_testkit::http::{self, Response};
@@ -41,6 +42,7 @@ async fn without_with_a_wrong_and_with_the_right_token() {
 #[tokio::test]
 async fn ten_thousand_wrong_tokens_are_slowed_and_the_server_lives() {
     let fixture = Arc::new(Fixture::start().await);
+    let began = Instant::now();
     let mut guessing = tokio::task::JoinSet::new();
     for guesser in 0..10 {
         let port = fixture.port;
@@ -66,8 +68,9 @@ async fn ten_thousand_wrong_tokens_are_slowed_and_the_server_lives() {
     let looked_at: u32 = all.iter().map(|statuses| statuses[0]).sum();
     let slowed: u32 = all.iter().map(|statuses| statuses[1]).sum();
     assert_eq!(looked_at + slowed, 10_000);
-    // Ten at once, and one more every other second.
-    assert!((10..=110).contains(&looked_at), "{looked_at}");
+    // Ten at once, and one more every other second, however long this has taken.
+    let most = 11 + began.elapsed().as_secs() / 2;
+    assert!((10..=most).contains(&looked_at.into()), "{looked_at}");
     // The right one waits like the others, and not longer.
     wait_for("the right token is looked at", PATIENCE, async || {
         let response = fixture.ask("GET", ASK).await;
