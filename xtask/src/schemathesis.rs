@@ -10,6 +10,7 @@ use bridge_testkit::http;
 use bridge_testkit::{
     Installation, Mosquitto, PortLease, Publish, RawClient, find_program, wait_for,
 };
+use serde_json::Value;
 
 use crate::setup;
 use crate::step::{as_typed, cargo, root, shown};
@@ -122,6 +123,21 @@ async fn try_out(program_of_bridge: &Path) -> Result<()> {
         )
     });
     let mut bridge = installation.bridge(program_of_bridge).start().await;
+    let bearer = format!("Bearer {TOKEN}");
+    let port = admin.port();
+    let asked = async |path: &str| {
+        let headers = [("authorization", bearer.as_str())];
+        let answer = http::request(port, "GET", path, &headers, "").await.ok()?;
+        serde_json::from_str::<Value>(&answer.body).ok()
+    };
+    // What is refused when it had to wait in a queue is deferred, and no dead letter at once.
+    wait_for("the bindings are live", PATIENCE, async || {
+        let bindings = asked("/api/v1/bindings").await?;
+        let items = bindings.get("items")?.as_array()?;
+        let is_live = |item: &Value| item.get("state").is_some_and(|state| state == "live");
+        items.iter().all(is_live).then_some(())
+    })
+    .await;
     let messages = (0..50).map(|n| Publish::new(format!("t/{n}"), format!("{{\"n\": {n}}}")));
     let mut client = RawClient::connect(source.port(), "publisher").await?;
     client
@@ -129,14 +145,9 @@ async fn try_out(program_of_bridge: &Path) -> Result<()> {
         .await
         .expect_all_accepted();
     client.disconnect().await?;
-    let bearer = format!("Bearer {TOKEN}");
-    let port = admin.port();
     wait_for("there are dead letters", PATIENCE, async || {
-        let headers = [("authorization", bearer.as_str())];
-        let page = http::request(port, "GET", "/api/v1/dead-letters", &headers, "")
-            .await
-            .ok()?;
-        page.body.contains("\"total\":50").then_some(())
+        let page = asked("/api/v1/dead-letters").await?;
+        (page.get("total")?.as_u64() == Some(50)).then_some(())
     })
     .await;
 
