@@ -37,11 +37,13 @@ export function keyed(parent, items, key, make, show) {
   const children = [...parent.children];
   const kept = new Map(children.filter((child) => child.dataset.key).map((child) => [child.dataset.key, child]));
   const first = children.length - kept.size;
+  // First: else what stays would be moved in front of what goes, and lose the focus.
+  const wanted = new Set(items.map((item) => key(item)));
+  for (const [name, child] of kept) if (!wanted.has(name)) child.remove();
   items.forEach((item, place) => {
     const name = key(item);
     let element = kept.get(name);
-    if (element) kept.delete(name);
-    else {
+    if (!element) {
       element = make(item);
       element.dataset.key = name;
     }
@@ -49,7 +51,6 @@ export function keyed(parent, items, key, make, show) {
     const there = parent.children[first + place];
     if (there !== element) parent.insertBefore(element, there ?? null);
   });
-  for (const gone of kept.values()) gone.remove();
 }
 
 /** A table with a caption; `columns` are `[title, class]`. */

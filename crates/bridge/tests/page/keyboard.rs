@@ -49,6 +49,10 @@ async fn the_night_call_needs_no_mouse() {
     browser.sees("telemetry/cloud has 2 dead letters.").await;
     reach(&desk, TAB, "Look at them").await;
     browser.press(ENTER).await;
+    // The overview says as much: what is new is where the focus is.
+    browser
+        .until("document.activeElement.innerText === 'Dead letters'")
+        .await;
     browser.sees("2 dead letters").await;
     reach(&desk, TAB, "search").await;
     browser.press("sensors/kiln").await;
@@ -94,4 +98,22 @@ async fn the_night_call_needs_no_mouse() {
     reach(&desk, SHIFT_TAB, "Log out").await;
     browser.press(ENTER).await;
     browser.sees("You have logged out.").await;
+}
+
+#[tokio::test]
+async fn what_is_over_and_goes_from_the_list_does_not_take_the_focus_along() {
+    let mut stage = Stage::start().await;
+    stage.publish([Publish::new("sensors/kiln", "1")]).await;
+    stage.dead_letters(1).await;
+    stage.historian.stop().await;
+    let desk = Desk::logged_in(&stage).await;
+    let browser = &desk.browser;
+    browser.sees("Session historian is not connected").await;
+    browser.sees("telemetry/cloud has 1 dead letter.").await;
+    reach(&desk, TAB, "Look at it").await;
+    stage.historian.restart().await;
+    browser
+        .until("!document.body.innerText.includes('Session historian')")
+        .await;
+    assert_eq!(desk.focused().await, "Look at it");
 }
