@@ -27,6 +27,8 @@ const banner = at('banner');
 let shown;
 let loggedIn = false;
 let timer;
+/** How often was asked: what an earlier time still waits for is of no interest any more. */
+let turns = 0;
 let lastAnswer = 0;
 
 async function show() {
@@ -62,22 +64,24 @@ function nowhere() {
 async function refresh() {
   clearTimeout(timer);
   if (!loggedIn) return;
+  turns += 1;
+  const turn = turns;
+  const isOver = () => !loggedIn || turn !== turns;
   if (document.visibilityState === 'visible') {
     const view = shown;
     try {
       const bridge = await get('/api/v1/bridge');
       setClock(bridge.now);
-      await view.refresh?.(bridge);
-      if (!loggedIn) return;
+      if (view === shown) await view.refresh?.(bridge);
+      if (isOver()) return;
       lastAnswer = Date.now();
       head(bridge);
       trouble('');
     } catch (problem) {
-      if (!loggedIn) return;
+      if (isOver()) return;
       failed(problem);
     }
   }
-  clearTimeout(timer);
   timer = setTimeout(refresh, PACE);
 }
 

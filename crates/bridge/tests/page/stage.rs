@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use bridge_testkit::http::{self, Response};
 use bridge_testkit::{
-    BridgeProcess, ClientOptions, Installation, Mosquitto, PortLease, Publish, RawClient, http,
-    wait_for,
+    BridgeProcess, ClientOptions, Installation, Mosquitto, PortLease, Publish, RawClient, wait_for,
 };
 use serde_json::Value;
 
@@ -30,6 +30,11 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) async fn start() -> Self {
+        Self::with_cloud("").await
+    }
+
+    /// With more fields of the binding to the cloud, each behind a comma.
+    pub(crate) async fn with_cloud(more: &str) -> Self {
         let plant = Mosquitto::start().await;
         let cloud = Mosquitto::builder()
             .acl(DENYING)
@@ -52,7 +57,7 @@ routes:
   telemetry:
     from: {{ session: plant, topics: [\"sensors/#\"], qos: 1 }}
     bindings:
-      cloud: {{ session: cloud, topic: \"plants/7/{{topic}}\" }}
+      cloud: {{ session: cloud, topic: \"plants/7/{{topic}}\"{more} }}
       historian: {{ session: historian }}
   alarms:
     from: {{ session: plant, topics: [\"alarms/#\"], qos: 1 }}
@@ -86,18 +91,40 @@ routes:
     /// Waits until no telemetry that comes has to wait in a queue: what is refused there is not
     /// given up on at once.
     async fn telemetry_is_live(&self) {
-        let bearer = format!("Bearer {TOKEN}");
-        let headers = [("authorization", bearer.as_str())];
-        let path = "/api/v1/bindings";
         wait_for("the telemetry is live", PATIENCE, async || {
-            let port = self.admin.port();
-            let answer = http::request_within(PATIENCE, port, "GET", path, &headers, "").await;
-            let answer: Value = serde_json::from_str(&answer.ok()?.body).ok()?;
+            let answer = self.ask("GET", "/api/v1/bindings", "").await.ok()?;
+            let answer: Value = serde_json::from_str(&answer.body).ok()?;
             let items = answer["items"].as_array()?.iter();
             let mut telemetry = items.filter(|item| item["route"] == "telemetry");
             telemetry.all(|item| item["state"] == "live").then_some(())
         })
         .await;
+    }
+
+    /// Asks the admin API with the token, as a script does.
+    pub(crate) async fn ask(
+        &self,
+        method: &str,
+        path: &str,
+        body: &str,
+    ) -> std::io::Result<Response> {
+        self.ask_with(TOKEN, method, path, body).await
+    }
+
+    /// The same with that token.
+    pub(crate) async fn ask_with(
+        &self,
+        token: &str,
+        method: &str,
+        path: &str,
+        body: &str,
+    ) -> std::io::Result<Response> {
+        let bearer = format!("Bearer {token}");
+        let headers = [
+            ("authorization", bearer.as_str()),
+            ("content-type", "application/json"),
+        ];
+        http::request(self.admin.port(), method, path, &headers, body).await
     }
 
     /// Where the page is.
