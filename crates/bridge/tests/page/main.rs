@@ -10,6 +10,7 @@
 )]
 
 mod accessible;
+mod counting;
 mod desk;
 mod keyboard;
 mod night_call;

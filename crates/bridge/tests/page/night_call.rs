@@ -153,6 +153,9 @@ async fn case_37_what_is_refused_again_is_told_with_its_reason_and_the_new_dead_
     let browser = &desk.browser;
     desk.go("#/dead-letters").await;
     desk.click("a", "sensors/line-1/log").await;
+    browser
+        .until("document.querySelector('.payload') !== null")
+        .await;
     browser.sees("packet_too_large").await;
     // So much is not shown unasked.
     let length = "document.querySelector('.payload').textContent.length";

@@ -100,3 +100,40 @@ async fn very_many_become_a_job_that_tells_how_far_it_is() {
     let expected: Vec<_> = (0..1_200_u32).map(|n| n.to_string()).collect();
     assert_eq!(texts, expected);
 }
+
+#[tokio::test]
+async fn a_job_that_gets_no_further_says_where_and_why_until_it_does() {
+    let stage = Stage::with_cloud(", queue: { max_entries: 4 }").await;
+    let denied = (0..5).map(|n| Publish::new("sensors/boiler", n.to_string()));
+    stage.publish(denied).await;
+    stage.dead_letters(5).await;
+    stage.mend().await;
+    let desk = Desk::logged_in(&stage).await;
+    let browser = &desk.browser;
+    let pause = "//button[@aria-label='Pause telemetry/cloud']";
+    browser.find(pause).await.click().await;
+    browser
+        .sees("telemetry/cloud is paused by hand; 0 messages in the queue.")
+        .await;
+    let path = "/api/v1/dead-letters/redrive";
+    let body = json!({ "filter": { "topic": "sensors/boiler" }, "job": true }).to_string();
+    let begun = stage.ask("POST", path, &body).await.unwrap();
+    assert_eq!(begun.status, 202, "{}", begun.body);
+
+    desk.go("#/jobs").await;
+    browser.sees("held up at telemetry/cloud: queue full").await;
+    browser.sees("running").await;
+    // It leaves half of the room to what arrives.
+    stage.dead_letters(3).await;
+
+    desk.go("#/").await;
+    let resume = "//button[@aria-label='Resume telemetry/cloud']";
+    browser.find(resume).await.click().await;
+    desk.go("#/jobs").await;
+    browser.sees("looked at 5 of 5, 5 match").await;
+    browser
+        .until("document.querySelector('tbody').innerText.includes('done')")
+        .await;
+    assert!(!browser.text().await.contains("held up"));
+    stage.dead_letters(0).await;
+}
