@@ -183,9 +183,13 @@ impl RawClient {
     pub async fn recv(&mut self, within: Duration) -> io::Result<Publish> {
         let received = async {
             loop {
-                if let Some(message) = self.inbox.pop_front() {
+                if !self.inbox.is_empty() {
+                    // Before it is taken: what is cut off by the end of the time is there the
+                    // next time.
                     self.flush().await?;
-                    return Ok(message);
+                    if let Some(message) = self.inbox.pop_front() {
+                        return Ok(message);
+                    }
                 }
                 self.step().await?;
             }

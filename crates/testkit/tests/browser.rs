@@ -57,17 +57,13 @@ async fn a_browser_sees_clicks_types_and_tells() {
     );
 
     browser.look(Scheme::Dark, 400, 700).await;
-    assert!(
-        browser
-            .is("matchMedia('(prefers-color-scheme: dark)').matches && innerWidth === 400")
-            .await
-    );
+    browser
+        .until("matchMedia('(prefers-color-scheme: dark)').matches && innerWidth === 400")
+        .await;
     browser.look(Scheme::Light, 1280, 800).await;
-    assert!(
-        browser
-            .is("matchMedia('(prefers-color-scheme: light)').matches")
-            .await
-    );
+    browser
+        .until("matchMedia('(prefers-color-scheme: light)').matches")
+        .await;
     assert!(
         browser.screenshot().await.starts_with("iVBOR"),
         "a PNG in base64"

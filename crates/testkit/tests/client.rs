@@ -5,7 +5,7 @@ use std::time::Duration;
 use bridge_testkit::{ClientOptions, Mosquitto, Property, Publish, RawClient};
 use bytes::Bytes;
 
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn messages_of_every_qos_cross_with_all_their_properties() {

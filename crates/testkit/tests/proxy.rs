@@ -62,7 +62,10 @@ async fn a_stalled_line_holds_the_bytes_and_delivers_them_later() {
     timeout(A_WHILE, client.publish(Publish::new("t", "unanswered")))
         .await
         .unwrap_err();
-    assert_eq!(broker.publish_count(), 2);
+    wait_until("it arrives all the same", SOON, || {
+        broker.publish_count() == 2
+    })
+    .await;
     proxy.resume();
     client.ping().await.unwrap();
 }
@@ -79,7 +82,12 @@ async fn a_delay_makes_bytes_late_and_not_fewer() {
     let messages = (0..1_000).map(|n| Publish::new("t", n.to_string()));
     let report = client.publish_all(messages, 1_000).await;
     report.expect_all_accepted();
-    assert!(report.elapsed < SOON, "pipelined: {:?}", report.elapsed);
+    // One after the other they would take 100 s.
+    assert!(
+        report.elapsed < Duration::from_secs(50),
+        "pipelined: {:?}",
+        report.elapsed
+    );
 }
 
 #[tokio::test]

@@ -201,7 +201,6 @@ async fn it_takes_leave_again_and_again_when_it_is_to() {
     let broker = ScriptedBroker::behaving(behaviour).await;
     for _ in 0..2 {
         let mut client = RawClient::connect(broker.port(), "c").await.unwrap();
-        client.ping().await.unwrap();
         client.until_closed(SOON).await.unwrap();
         assert_eq!(client.disconnected(), Some(&leave));
     }
