@@ -110,6 +110,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+    use crate::wait::wait_until;
 
     #[test]
     fn no_two_leases_share_a_port() {
@@ -118,17 +119,16 @@ mod tests {
         assert_eq!(ports.len(), leases.len());
     }
 
-    #[test]
-    fn a_leased_port_stays_taken_though_nothing_listens_and_is_free_after_the_lease() {
+    #[tokio::test]
+    async fn a_leased_port_stays_taken_though_nothing_listens_and_is_free_after_the_lease() {
         let lease = PortLease::take();
         assert!(lock(&lock_folder(), lease.port()).is_none());
         let port = lease.port();
         drop(lease);
         // A process that is just being forked holds a copy of the lock for a moment.
-        let end = std::time::Instant::now() + Duration::from_secs(10);
-        while lock(&lock_folder(), port).is_none() {
-            assert!(std::time::Instant::now() < end, "{port} stays taken");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_until("the port is free", Duration::from_secs(10), || {
+            lock(&lock_folder(), port).is_some()
+        })
+        .await;
     }
 }
