@@ -18,7 +18,7 @@ mod puts;
 mod unburied;
 mod watch;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -71,8 +71,10 @@ struct State {
     failures: u32,
     /// Whether it is in the log that the store fails, and not yet that it works again.
     told: bool,
-    /// Messages that have joined a line, for the worker to know of.
-    placed: Vec<Placed>,
+    /// Puts under way of messages that join a line.
+    joining: BTreeSet<u64>,
+    /// Messages that have joined a line, by their puts, for the worker to know of.
+    placed: BTreeMap<u64, Placed>,
     /// Room in the queue that is spoken for by redrives under way.
     reserved: Quantity,
     /// Dead letters that there is no room for; the operator wants them held.
@@ -130,7 +132,8 @@ impl Lane {
                 next_put: 0,
                 failures: 0,
                 told: false,
-                placed: Vec::new(),
+                joining: BTreeSet::new(),
+                placed: BTreeMap::new(),
                 reserved: Quantity::default(),
                 unburied: VecDeque::new(),
                 shown: Shown {
@@ -203,9 +206,18 @@ impl Lane {
         job
     }
 
-    /// What has joined a line of deferred messages since the last call.
-    pub(crate) fn take_placed(&self) -> Vec<Placed> {
-        std::mem::take(&mut self.lock().placed)
+    /// What has joined a line of deferred messages since the last call, in the order of the puts:
+    /// none is told of before those that were put before it.
+    pub(crate) fn take_placed(&self) -> impl Iterator<Item = Placed> {
+        let mut state = self.lock();
+        let State {
+            joining, placed, ..
+        } = &mut *state;
+        let too_early = match joining.first() {
+            Some(first) => placed.split_off(first),
+            None => BTreeMap::new(),
+        };
+        std::mem::replace(placed, too_early).into_values()
     }
 
     /// Whether what arrives is handed to the worker; it may wait there for its turn.

@@ -9,7 +9,7 @@ use bridge_core::{
     BindingKey, Destination, Durability, GivenUp, Move, Moved, Pending, ReadFrom, ReadLimit,
     Seated, Seq, Store, StoreError, StoredMessage, Usage, View,
 };
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 /// What a store is asked to write.
 #[derive(Debug, Clone, Copy)]
@@ -37,6 +37,7 @@ pub struct FailingStore<S> {
     behind: Mutex<BTreeSet<BindingKey>>,
     answering: watch::Sender<bool>,
     answering_moves: watch::Sender<bool>,
+    holding_next: Mutex<Option<oneshot::Receiver<()>>>,
     failing_moves: Mutex<Option<StoreError>>,
     failing_reads: Mutex<Option<StoreError>>,
 }
@@ -58,6 +59,7 @@ impl<S: Store> FailingStore<S> {
             behind: Mutex::default(),
             answering: watch::Sender::new(true),
             answering_moves: watch::Sender::new(true),
+            holding_next: Mutex::default(),
             failing_moves: Mutex::default(),
             failing_reads: Mutex::default(),
         }
@@ -73,7 +75,15 @@ impl<S: Store> FailingStore<S> {
         self.answering.send_replace(answering);
     }
 
-    /// The same of moves.
+    /// Has the next put alone be made while its answer waits, until what comes back is dropped.
+    #[must_use]
+    pub fn hold_next(&self) -> oneshot::Sender<()> {
+        let (held, until_dropped) = oneshot::channel();
+        *self.holding_next.lock().unwrap() = Some(until_dropped);
+        held
+    }
+
+    /// Has moves be answered from now on, or be made while their answers wait for that.
     pub fn answer_moves(&self, answering: bool) {
         self.answering_moves.send_replace(answering);
     }
@@ -158,7 +168,16 @@ impl<S: Store> Store for FailingStore<S> {
             return failed(failure);
         }
         self.puts.fetch_add(1, Ordering::SeqCst);
-        answered(self.store.put(message, to), &self.answering)
+        let made = answered(self.store.put(message, to), &self.answering);
+        let Some(until_dropped) = self.holding_next.lock().unwrap().take() else {
+            return made;
+        };
+        Box::pin(async move {
+            let made = made.await;
+            // It ends with an error, when what holds it is dropped.
+            let _ = until_dropped.await;
+            made
+        })
     }
 
     fn resume(&self, binding: &BindingKey) {

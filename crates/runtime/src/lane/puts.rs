@@ -94,6 +94,9 @@ impl Lane {
         let number = state.next_put;
         state.next_put += 1;
         state.outstanding += 1;
+        if parcel.line.is_some() {
+            state.joining.insert(number);
+        }
         Posted {
             lane: self.clone(),
             number,
@@ -105,6 +108,7 @@ impl Lane {
     fn concluded(self: &Arc<Self>, number: u64, parcel: Parcel, result: &Result<Seq, StoreError>) {
         let mut state = self.lock();
         state.outstanding -= 1;
+        state.joining.remove(&number);
         let settled = match result {
             Ok(_) => {
                 if state.told && state.failed.is_empty() {
@@ -121,7 +125,8 @@ impl Lane {
                     }
                     Placement::DeadLetter(info) => self.metrics.dead_lettered(info.reason),
                 }
-                state.placed.extend(parcel.placed(result.as_ref().ok()));
+                let placed = parcel.placed(result.as_ref().ok());
+                state.placed.extend(placed.map(|placed| (number, placed)));
                 Some(parcel)
             }
             Err(failure) if failure.is_transient() => {
@@ -157,7 +162,8 @@ impl Lane {
                 } else {
                     self.metrics.dropped_live(DropPolicy::TooLarge);
                 }
-                state.placed.extend(parcel.placed(None));
+                let placed = parcel.placed(None);
+                state.placed.extend(placed.map(|placed| (number, placed)));
                 Some(parcel)
             }
         };

@@ -144,6 +144,40 @@ async fn i08_later_messages_of_a_deferred_topic_line_up_from_the_queue_and_live(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i08_what_lines_up_live_keeps_its_order_whichever_the_store_answers_first() {
+    let clock = clock();
+    let fixture = Setup::new(DeliveryMode::StoreAndForward)
+        .clock(&clock)
+        .start();
+    let denied = deny(&fixture);
+    fixture.source.arrive("denied");
+    fixture.acknowledges(1).await;
+    fixture.go_live().await;
+    fixture.waits(0, (0, 1, 0)).await;
+    wait_until("quiet", || fixture.binding(0).open == 0).await;
+    let held = fixture.store.hold_next();
+    fixture.source.arrive("denied");
+    wait_until("the first is stored", || fixture.waiting(0).1 == 2).await;
+    fixture.source.arrive("denied");
+    fixture.acknowledges(2).await;
+    assert_eq!(fixture.source.acknowledged(), [0, 2], "1 is not answered");
+    denied.store(false, Ordering::SeqCst);
+    clock.advance(MINUTE * 2);
+    look(&fixture).await;
+    wait_until("the line is granted", || {
+        fixture.sink().accepted().contains(&0)
+    })
+    .await;
+    look(&fixture).await;
+    drop(held);
+    fixture.waits(0, (0, 0, 0)).await;
+    let mut accepted = fixture.sink().accepted();
+    accepted.retain(|n| *n < 3);
+    assert_eq!(accepted, [0, 1, 2]);
+    fixture.ledger_balances(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn i08_deferred_messages_go_before_the_queue_on_a_new_connection() {
     let fixture = Setup::new(DeliveryMode::StoreAndForward).start();
     let denied = deny(&fixture);
