@@ -131,8 +131,10 @@ impl Lane {
             }
             Err(failure) if failure.is_transient() => {
                 self.metrics.store_failures.inc();
-                if parcel.placement == Placement::Queue {
+                if parcel.placement == Placement::Queue && !parcel.by_hand {
                     // What has come since was to follow the queue: it lines up behind this one.
+                    // What an operator gave to a live binding came after what is under way, which
+                    // may be lost still.
                     state.line_up();
                 }
                 if !state.told && *failure != StoreError::Behind {

@@ -1,8 +1,9 @@
 //! What an operator does with a running binding: pauses it, and gives it messages.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use bridge_core::{Message, Topic};
+use bridge_core::{ManualClock, Message, Timestamp, Topic};
 use bridge_runtime::{ControlError, DeliveryMode, InjectTarget, OnFull, RedriveVerdict};
 
 use crate::fixture::{Reply, Setup, key, name, wait_until};
@@ -82,15 +83,19 @@ async fn a_pause_outlasts_an_outage_and_a_stop_loses_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_paused_binding_that_never_queues_leaves_with_the_source_what_it_held_too_long() {
+    let budget = Duration::from_millis(100);
     let mode = DeliveryMode::DirectHold {
-        send_retry_budget: Duration::from_millis(100),
+        send_retry_budget: budget,
     };
-    let fixture = Setup::new(mode).start();
+    let clock = Arc::new(ManualClock::new(Timestamp::from_millis(1_764_486_000_000)));
+    let fixture = Setup::new(mode).clock(&clock).start();
     fixture.go_live().await;
     let control = fixture.runtime.control();
     control.pause(&key("b0")).unwrap();
     fixture.is_in(0, "paused").await;
     fixture.source.arrive("t");
+    wait_until("it is held", || fixture.binding(0).open == 1).await;
+    clock.advance(budget);
     wait_until("left", || fixture.source.left() == [0]).await;
     control.resume(&key("b0")).unwrap();
     fixture.source.arrive("t");
@@ -168,4 +173,41 @@ async fn i13_a_test_message_finds_no_room_at_one_binding_and_is_at_none() {
     for n in 0..2 {
         fixture.ledger_balances(n).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i08_a_test_message_that_the_store_fails_on_puts_nothing_out_of_order() {
+    let fixture = Setup::new(DeliveryMode::StoreAndForward)
+        .adjust(|spec| spec.max_in_flight = 3.try_into().unwrap())
+        .start();
+    fixture.go_live().await;
+    fixture.sink().policy(|_| Reply::Hold);
+    fixture.source.arrive_many(5, "t");
+    wait_until("three under way, and two behind", || {
+        fixture.sink().held() == 3 && fixture.binding(0).open == 5
+    })
+    .await;
+    fixture.store.fail(true);
+    let control = fixture.runtime.control();
+    let by_hand = tokio::spawn(async move {
+        let target = InjectTarget::Pipeline;
+        control
+            .inject(&name("route"), message("100"), target, None)
+            .await
+    });
+    wait_until("it could not be stored", || fixture.store.failed() > 0).await;
+    wait_until("it is told", || {
+        fixture.metric("store_failures_total", 0, None) > 0
+    })
+    .await;
+    fixture.sink().cut();
+    fixture.is_in(0, "link_down").await;
+    fixture.store.fail(false);
+    fixture.acknowledges(5).await;
+    assert!(by_hand.await.unwrap().unwrap().stored);
+    fixture.sink().policy(|_| Reply::Accept);
+    fixture.sink().connect();
+    fixture.waits(0, (0, 0, 0)).await;
+    assert_eq!(fixture.sink().accepted(), [100, 0, 1, 2, 3, 4]);
+    fixture.ledger_balances(0).await;
 }
