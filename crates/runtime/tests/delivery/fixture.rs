@@ -31,7 +31,11 @@ pub(crate) fn key(binding: &str) -> BindingKey {
 }
 
 /// How long anything may take that is expected to happen.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(30);
+/// For how long a stop waits for what has not settled, and how long one takes at most that waits
+/// for nothing.
+const DRAIN: Duration = Duration::from_secs(60);
+pub(crate) const NOT_WAITED: Duration = Duration::from_secs(30);
 
 pub(crate) async fn wait_until(what: &str, condition: impl FnMut() -> bool) {
     bridge_testkit::wait_until(what, PATIENCE, condition).await;
@@ -307,7 +311,7 @@ impl Fixture {
 
     /// Stops the runtime and hands back the data for another run.
     pub(crate) async fn stop(self) -> (Arc<TestSource>, tempfile::TempDir, u64) {
-        let stopped = self.runtime.shutdown(Duration::from_secs(5)).await.unwrap();
+        let stopped = self.runtime.shutdown(DRAIN).await.unwrap();
         (self.source, self.data, stopped.unsettled)
     }
 }

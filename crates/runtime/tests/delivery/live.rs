@@ -1,10 +1,16 @@
+use std::sync::Arc;
 use std::time::Duration;
 
-use bridge_core::View;
+use bridge_core::{ManualClock, Timestamp, View};
 use bridge_runtime::{DeliveryMode, OnExpired, RetainPolicy};
 use futures_util::FutureExt;
 
 use crate::fixture::{Fixture, Reply, Setup, key, wait_until};
+
+/// No message waits for its turn for so long that it is queued.
+fn stopped_clock() -> Arc<ManualClock> {
+    Arc::new(ManualClock::new(Timestamp::from_millis(1_764_486_000_000)))
+}
 
 fn numbers(range: std::ops::Range<u64>) -> Vec<u64> {
     range.collect()
@@ -29,6 +35,7 @@ async fn what_arrives_is_delivered_in_order_and_acknowledged() {
 async fn i07_nothing_is_acknowledged_before_it_has_settled() {
     let fixture = Setup::new(DeliveryMode::StoreAndForward)
         .bindings(2)
+        .clock(&stopped_clock())
         .start();
     fixture.go_live().await;
     fixture.sinks[1].policy(|_| Reply::Hold);
@@ -107,6 +114,7 @@ async fn a_refusal_for_now_on_the_live_path_is_queued_and_offered_again() {
 async fn case_25_each_binding_of_a_fan_out_has_its_own_pace() {
     let fixture = Setup::new(DeliveryMode::StoreAndForward)
         .bindings(4)
+        .clock(&stopped_clock())
         .start();
     for sink in &fixture.sinks[..2] {
         sink.connect();
@@ -200,7 +208,7 @@ async fn a_stop_stores_what_is_recalled_before_what_came_after_it() {
         data,
         ..
     } = fixture;
-    let mut stop = Box::pin(runtime.shutdown(Duration::from_secs(5)));
+    let mut stop = Box::pin(runtime.shutdown(Duration::from_secs(30)));
     for _ in 0..100 {
         assert!((&mut stop).now_or_never().is_none(), "0 is unanswered");
         tokio::task::yield_now().await;
@@ -219,7 +227,7 @@ async fn a_stop_says_goodbye_also_when_the_store_fails() {
     let fixture = Setup::new(DeliveryMode::StoreAndForward).start();
     fixture.go_live().await;
     fixture.store.fail(true);
-    let stopped = fixture.runtime.shutdown(Duration::from_secs(5)).await;
+    let stopped = fixture.runtime.shutdown(Duration::from_secs(30)).await;
     assert!(stopped.is_err(), "{stopped:?}");
     let closed = &fixture.sinks[0].closed;
     assert!(closed.load(std::sync::atomic::Ordering::SeqCst));

@@ -91,7 +91,7 @@ async fn a_binding_that_is_live_and_idle_delivers_a_redrive_at_once_in_every_mod
         let control = fixture.runtime.control();
         // Far less than the timer that wakes a worker in any case.
         let options = RedriveOptions {
-            wait: Some(Duration::from_secs(10)),
+            wait: Some(Duration::from_secs(20)),
             ..NOW
         };
         for result in control.redrive(all(), options).await.unwrap() {

@@ -169,7 +169,8 @@ async fn a_stop_waits_for_calls_no_longer_than_for_messages() {
     store.answer(true);
     stop.await.unwrap().unwrap();
     let took = began.elapsed();
-    assert!((DRAIN..3 * DRAIN).contains(&took), "{took:?}");
+    // Less than a test message is waited for in any case.
+    assert!((DRAIN..9 * DRAIN).contains(&took), "{took:?}");
 }
 
 /// A word of its own: of what is told to stay, the entry does.
