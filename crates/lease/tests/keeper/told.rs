@@ -12,7 +12,7 @@ use bridge_lease::{
 use bridge_testkit::wait_until;
 use tokio::sync::Notify;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What a [`Told`] store does with a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -98,8 +98,9 @@ impl LeaseStore for Told {
     }
 }
 
+/// With a `lease_ttl` that no hiccup of the machine lasts for.
 pub(crate) fn keep(store: &Arc<Told>) -> Arc<Keeper> {
-    keep_for(store, [800, 100, 200].map(Duration::from_millis))
+    keep_for(store, [5_000, 100, 200].map(Duration::from_millis))
 }
 
 /// With these: `lease_ttl`, `renew_interval` and `step_down_grace`.

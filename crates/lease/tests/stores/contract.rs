@@ -8,9 +8,11 @@ use bridge_core::{Clock, Name, SystemClock};
 use bridge_lease::{AcquireError, Claim, Holder, LeaseStore, Owner, TenureError, Token};
 use bridge_testkit::wait_for;
 
-/// Long enough for a slow disk and a slow database, short enough for a test.
-pub(crate) const TTL: Duration = Duration::from_millis(600);
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Long enough for a slow disk and a slow database, short enough for a test that waits for its end.
+pub(crate) const TTL: Duration = Duration::from_secs(3);
+/// Of a lease whose end nobody waits for.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Where leases are, and ways to get at them.
 pub(crate) trait Place {
@@ -34,6 +36,13 @@ impl Party {
                 ttl: TTL,
             },
         }
+    }
+
+    /// One whose lease does not run out while the test takes its steps.
+    pub(crate) fn for_long(place: &dyn Place, lease: &str) -> Self {
+        let mut party = Self::new(place, lease);
+        party.claim.ttl = LONG;
+        party
     }
 
     pub(crate) async fn acquire(&self) -> Result<Token, AcquireError> {
@@ -69,7 +78,7 @@ impl Party {
 }
 
 pub(crate) async fn one_gets_the_lease_and_a_second_is_told_who_has_it(p: &dyn Place, lease: &str) {
-    let (a, b) = (Party::new(p, lease), Party::new(p, lease));
+    let (a, b) = (Party::for_long(p, lease), Party::for_long(p, lease));
     assert_ne!(
         a.claim.owner, b.claim.owner,
         "a copied name is another owner"
@@ -77,7 +86,7 @@ pub(crate) async fn one_gets_the_lease_and_a_second_is_told_who_has_it(p: &dyn P
     let token = a.acquire().await.unwrap();
     let holder = b.refused().await;
     assert_eq!((&holder.owner, holder.token), (&a.claim.owner, token));
-    assert!(holder.remaining <= TTL, "{holder}");
+    assert!(holder.remaining <= LONG, "{holder}");
 }
 
 pub(crate) async fn i18_it_is_another_s_only_after_the_ttl(p: &dyn Place, lease: &str) {
@@ -90,12 +99,15 @@ pub(crate) async fn i18_it_is_another_s_only_after_the_ttl(p: &dyn Place, lease:
 }
 
 pub(crate) async fn i18_as_long_as_it_is_renewed_nobody_else_gets_it(p: &dyn Place, lease: &str) {
-    let (a, b) = (Party::new(p, lease), Party::new(p, lease));
+    let (mut a, mut b) = (Party::new(p, lease), Party::new(p, lease));
+    // No hiccup of the machine is to be longer than what is left when it is renewed.
+    let ttl = Duration::from_secs(5);
+    (a.claim.ttl, b.claim.ttl) = (ttl, ttl);
     let token = a.acquire().await.unwrap();
-    let end = Instant::now() + 3 * TTL;
+    let end = Instant::now() + ttl * 3 / 2;
     let mut renewed = Instant::now();
     while Instant::now() < end {
-        if renewed.elapsed() > TTL / 5 {
+        if renewed.elapsed() > ttl / 10 {
             renewed = Instant::now();
             a.renew(token).await.unwrap();
         }
@@ -104,11 +116,11 @@ pub(crate) async fn i18_as_long_as_it_is_renewed_nobody_else_gets_it(p: &dyn Pla
     }
     let last = renewed;
     b.acquire_in_time().await;
-    assert!(last.elapsed() >= TTL, "after {:?}", last.elapsed());
+    assert!(last.elapsed() >= ttl, "after {:?}", last.elapsed());
 }
 
 pub(crate) async fn a_released_lease_is_another_s_at_once(p: &dyn Place, lease: &str) {
-    let (a, b) = (Party::new(p, lease), Party::new(p, lease));
+    let (a, b) = (Party::for_long(p, lease), Party::for_long(p, lease));
     let first = a.acquire().await.unwrap();
     b.refused().await;
     a.release(first).await.unwrap();
@@ -120,9 +132,12 @@ pub(crate) async fn i18_a_tenure_that_is_over_can_do_nothing_to_the_next(
     p: &dyn Place,
     lease: &str,
 ) {
-    let (a, b) = (Party::new(p, lease), Party::new(p, lease));
+    let (a, mut b) = (Party::new(p, lease), Party::new(p, lease));
     let first = a.acquire().await.unwrap();
     let second = b.acquire_in_time().await;
+    // Nobody else asks before that.
+    b.claim.ttl = LONG;
+    b.renew(second).await.unwrap();
     assert_eq!(a.renew(first).await, Err(TenureError::Lost));
     assert_eq!(a.release(first).await, Err(TenureError::Lost));
     assert_eq!(
@@ -143,7 +158,7 @@ pub(crate) async fn an_owner_that_asks_again_gets_it_at_once_with_a_new_token(
     p: &dyn Place,
     lease: &str,
 ) {
-    let (a, b) = (Party::new(p, lease), Party::new(p, lease));
+    let (a, b) = (Party::for_long(p, lease), Party::for_long(p, lease));
     let first = a.acquire().await.unwrap();
     let second = a.acquire().await.unwrap();
     assert!(second > first);
@@ -155,7 +170,7 @@ pub(crate) async fn an_owner_that_asks_again_gets_it_at_once_with_a_new_token(
 }
 
 pub(crate) async fn a_released_tenure_cannot_be_renewed(p: &dyn Place, lease: &str) {
-    let a = Party::new(p, lease);
+    let a = Party::for_long(p, lease);
     let token = a.acquire().await.unwrap();
     a.release(token).await.unwrap();
     assert_eq!(a.renew(token).await, Err(TenureError::Lost));
@@ -164,7 +179,9 @@ pub(crate) async fn a_released_tenure_cannot_be_renewed(p: &dyn Place, lease: &s
 
 pub(crate) async fn of_many_that_ask_at_once_one_gets_it(p: &dyn Place, lease: &str) {
     const ROUNDS: usize = 10;
-    let parties: Vec<_> = (0..6).map(|_| Arc::new(Party::new(p, lease))).collect();
+    let parties: Vec<_> = (0..6)
+        .map(|_| Arc::new(Party::for_long(p, lease)))
+        .collect();
     let mut tokens = BTreeSet::new();
     for round in 0..ROUNDS {
         let asking: Vec<_> = parties
@@ -194,7 +211,7 @@ pub(crate) async fn a_request_that_is_given_up_at_any_moment_harms_nothing(
     p: &dyn Place,
     lease: &str,
 ) {
-    let (a, b) = (Party::new(p, lease), Party::new(p, lease));
+    let (a, b) = (Party::for_long(p, lease), Party::for_long(p, lease));
     for micros in (0..8_000).step_by(400) {
         let patience = Duration::from_micros(micros);
         let _ = tokio::time::timeout(patience, a.acquire()).await;

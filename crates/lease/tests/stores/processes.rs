@@ -20,6 +20,8 @@ use super::contract::{Party, Place};
 const PATIENCE: Duration = Duration::from_secs(30);
 const FOLDER: &str = "BRIDGE_TEST_LEASE_FOLDER";
 const NUMBER: &str = "BRIDGE_TEST_LEASE_NUMBER";
+/// Of the record that is written all the time: each that does so waits for the end of the last one's.
+const TTL: Duration = Duration::from_millis(600);
 /// In place of a number: the process writes the record as often as it can.
 const BUSY: &str = "busy";
 
@@ -44,7 +46,7 @@ async fn the_part_of_a_process() {
     let folder = PathBuf::from(folder);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     if number == BUSY {
-        let party = Party::new(&Shared(folder), "plant-7");
+        let party = party(&folder);
         party.acquire_in_time().await;
         // Likewise not for ever.
         for _ in 0..100_000 {
@@ -85,6 +87,12 @@ impl Place for Shared {
     fn open(&self, clock: Arc<dyn Clock>) -> Arc<dyn LeaseStore> {
         Arc::new(FileLease::new(self.0.join("lease"), clock))
     }
+}
+
+fn party(folder: &Path) -> Party {
+    let mut party = Party::new(&Shared(folder.to_owned()), "plant-7");
+    party.claim.ttl = TTL;
+    party
 }
 
 struct Process {
@@ -225,15 +233,12 @@ async fn i18_a_process_that_is_killed_at_any_moment_leaves_a_whole_record_and_no
         tokio::time::sleep(Duration::from_micros(u64::from(round) * 730)).await;
         process.signal(Signal::KILL);
         process.child.wait().await.unwrap();
-        let party = Party::new(&Shared(folder.path().to_owned()), "plant-7");
-        match party.acquire().await {
+        match party(folder.path()).acquire().await {
             Err(AcquireError::Held(_)) => {}
             other => panic!("round {round}: {other:?}"),
         }
     }
-    Party::new(&Shared(folder.path().to_owned()), "plant-7")
-        .acquire_in_time()
-        .await;
+    party(folder.path()).acquire_in_time().await;
     let names = fs::read_dir(folder.path()).unwrap();
     let names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
     let left = names
