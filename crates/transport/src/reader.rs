@@ -368,18 +368,19 @@ async fn connect_and_serve(
             Ok(connection) => {
                 approach.connected();
                 lifecycle.connected(approach.endpoint(), &connection.welcome);
-                let status = lifecycle.status();
                 let broker = approach.endpoint().clone();
                 let mut leftovers =
                     Leftovers::new(&mut held, &connection, &client_id, broker.to_string());
                 let upkeep = Upkeep {
                     approach: &mut approach,
-                    status,
+                    status: lifecycle.status(),
                     pass: &pass,
                     left: &left,
                     leftovers: &mut leftovers,
                 };
                 let ending = serve(shared, connection, upkeep, cancel).await;
+                // What its last SUBACK granted may have been taken in after its end.
+                shared.state.set(SourceState::Down);
                 let stepped_down = matches!(ending, Ending::SteppedDown);
                 if stepped_down {
                     shared.forget_session();

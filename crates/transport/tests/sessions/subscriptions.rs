@@ -56,6 +56,26 @@ async fn a_refused_filter_is_asked_for_again_while_the_other_runs() {
 }
 
 #[tokio::test]
+async fn a_connection_that_ends_with_its_suback_leaves_no_reader_subscribed() {
+    for _ in 0..20 {
+        let broker = ScriptedBroker::start(|mut connection| async move {
+            if connection.number() > 0 {
+                // Whoever comes again is not answered.
+                return connection.until_closed().await;
+            }
+            connection.accept(&[]).await;
+            let subscribe = connection.expect_subscribe().await;
+            connection.suback(subscribe.id, &[1]).await;
+            connection.close();
+        })
+        .await;
+        let reader = reader(config(broker.port(), "r"), "t");
+        wait_until("it comes again", DEADLINE, || broker.connections() == 2).await;
+        assert_eq!(reader.state(), SourceState::Down);
+    }
+}
+
+#[tokio::test]
 async fn a_subscription_asks_for_the_retain_flag_as_published() {
     let broker = ScriptedBroker::accepting().await;
     let reader = reader(config(broker.port(), "r"), "a/#");
