@@ -23,7 +23,7 @@ fn guard_speaking<S: AsyncRead + AsyncWrite + Unpin>(
         max_packet_size: 1024,
         write_timeout: Duration::from_millis(50),
         flush,
-        quiet: Duration::from_millis(300),
+        quiet: Duration::from_secs(60),
     };
     let witness = Arc::new(Witness::default());
     let guarded = Guarded::new(inner, rules, Marker::new(1), Arc::clone(&witness));

@@ -22,7 +22,7 @@ use crate::common::{
 use crate::logs::Lines;
 
 const LONG: Duration = Duration::from_secs(3600);
-const GRACE: Duration = Duration::from_secs(5);
+const GRACE: Duration = Duration::from_secs(20);
 
 struct Stage {
     broker: ScriptedBroker,

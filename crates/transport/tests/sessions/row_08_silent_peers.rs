@@ -20,7 +20,7 @@ async fn a_broker_that_answers_pings_and_not_one_publish_is_given_up() {
     .await;
     let mut settings = config(broker.port(), "w");
     settings.keep_alive = Duration::from_secs(5);
-    settings.answer_timeout = Duration::from_millis(600);
+    settings.answer_timeout = Duration::from_secs(3);
     settings.max_in_flight = 2.try_into().unwrap();
     let writer = writer(settings);
     let stuck = admit(&writer, message("t", "stuck", QoS::AtLeastOnce)).await;
@@ -83,7 +83,7 @@ async fn a_peer_that_stops_reading_is_given_up_at_the_deadline() {
         assert!(matches!(answer, Answer::Unanswered(_)));
     }
     assert!(
-        began.elapsed() < Duration::from_secs(10),
+        began.elapsed() < Duration::from_secs(30),
         "long before the keep-alive"
     );
     proxy.resume();
@@ -115,7 +115,7 @@ async fn a_broker_that_never_welcomes_is_given_up() {
     })
     .await;
     let mut settings = config(broker.port(), "w");
-    settings.connect_timeout = Duration::from_millis(300);
+    settings.connect_timeout = Duration::from_secs(3);
     let writer = writer(settings);
     up(&writer, 0).await;
     let stats = writer.stats();

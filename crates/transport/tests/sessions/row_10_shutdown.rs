@@ -76,7 +76,7 @@ async fn closing_does_not_wait_for_ever_and_the_sum_is_right() {
     }))
     .await;
     let mut settings = config(broker.port(), "w");
-    settings.answer_timeout = Duration::from_millis(500);
+    settings.answer_timeout = Duration::from_secs(3);
     let writer = writer(settings);
     let mut answers = Vec::new();
     for n in 0..10_u8 {
@@ -149,7 +149,7 @@ async fn acknowledged_and_unknown_and_never_sent_add_up_when_a_full_window_is_cl
     .await;
     let proxy = Proxy::start(broker.port()).await;
     let mut settings = config(proxy.port(), "w");
-    settings.answer_timeout = Duration::from_millis(700);
+    settings.answer_timeout = Duration::from_secs(5);
     let writer = writer(settings);
     let mut answers = Vec::new();
     for n in 0..COUNT {

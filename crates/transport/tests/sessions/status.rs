@@ -60,7 +60,7 @@ async fn goodbye_has_come(broker: &ScriptedBroker) {
 async fn retained(broker: &Mosquitto) -> String {
     let mut client = RawClient::connect(broker.port(), "").await.unwrap();
     client.subscribe(&[(TOPIC, 1)]).await.unwrap();
-    let message = client.recv(Duration::from_millis(500)).await;
+    let message = client.recv(Duration::from_secs(5)).await;
     message.map_or_else(
         |_| "nothing".to_owned(),
         |message| String::from_utf8(message.payload.to_vec()).unwrap(),
