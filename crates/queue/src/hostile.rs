@@ -247,7 +247,7 @@ mod tests {
         let start = Instant::now();
         open(input);
         let took = start.elapsed();
-        assert!(took < Duration::from_secs(5), "{took:?} for {input:?}");
+        assert!(took < Duration::from_secs(20), "{took:?} for {input:?}");
     }
 
     #[test]

@@ -4,15 +4,17 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 
 use crate::OpenError;
 use crate::disk::{FILE_MODE, open_plain};
 
-/// Who looks whether a folder is held holds it for an instant: so long a start waits for that.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// Who looks whether a folder is held holds it for an instant: so often a start tries, with a pause
+/// in between. Times and no time, so that a machine that stands still meanwhile costs none of them.
+const TRIES: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(1);
 
 const UNNAMED: &str = "a process that has not said which";
 
@@ -101,17 +103,14 @@ pub(crate) fn usable(path: &Path, folder: &Path) -> Result<(), OpenError> {
 }
 
 fn lock(file: &File) -> rustix::io::Result<()> {
-    let patience = Instant::now().checked_add(PATIENCE);
-    loop {
-        match flock(file, FlockOperation::NonBlockingLockExclusive) {
-            Err(rustix::io::Errno::WOULDBLOCK)
-                if patience.is_some_and(|end| Instant::now() < end) =>
-            {
-                std::thread::park_timeout(Duration::from_millis(1));
-            }
+    let attempt = || flock(file, FlockOperation::NonBlockingLockExclusive);
+    for _ in 1..TRIES {
+        match attempt() {
+            Err(rustix::io::Errno::WOULDBLOCK) => std::thread::park_timeout(PAUSE),
             result => return result,
         }
     }
+    attempt()
 }
 
 /// What the holder has written of itself.

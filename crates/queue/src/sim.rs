@@ -246,7 +246,7 @@ impl SimDisk {
 
     /// Waits until a sync waits at the gate.
     pub(crate) fn until_one_waits(&self) {
-        let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
         while self.sim().waiting == 0 {
             assert!(std::time::Instant::now() < end, "no sync came to the gate");
             std::thread::yield_now();

@@ -106,7 +106,7 @@ fn a_batch_that_the_writer_makes_durable_itself_becomes_visible_after_those_befo
     let requests = std::mem::take(&mut journal.shared().lock().requests);
     writer.work.extend(requests);
     writer.feed();
-    let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
     while writer.pipe.lock().is_flying() {
         assert!(std::time::Instant::now() < end, "never durable");
         std::thread::yield_now();
