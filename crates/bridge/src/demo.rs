@@ -105,11 +105,7 @@ async fn perform(args: DemoArgs, folder: &mut TempDir) -> anyhow::Result<ExitCod
     let (config, _) = Config::load(&file, &Machine)?;
     let mut stage = props.start(config).await?;
 
-    let told = tokio::select! {
-        told = tell(Story::new(pace), &mut stage, &mut screen) => Ok(told?),
-        status = signals.next() => Err(status),
-    };
-    let story = match told {
+    let story = match tell(Story::new(pace), &mut stage, &mut screen, &mut signals).await? {
         Ok(story) => story,
         Err(status) => {
             screen.say(&[Line::new(), Line::new().with(Style::Plain, "  interrupted")])?;
@@ -135,8 +131,14 @@ async fn perform(args: DemoArgs, folder: &mut TempDir) -> anyhow::Result<ExitCod
     })
 }
 
-/// Tells the story to its end.
-async fn tell(mut story: Story, stage: &mut Stage, screen: &mut Screen) -> anyhow::Result<Story> {
+/// Tells the story to its end, or to the signal that ends it: the exit status for that. What has
+/// begun on the stage is brought to its end first.
+async fn tell(
+    mut story: Story,
+    stage: &mut Stage,
+    screen: &mut Screen,
+    signals: &mut Signals,
+) -> anyhow::Result<Result<Story, u8>> {
     let mut trend = Trend::default();
     let mut frames = tokio::time::interval(FRAME);
     frames.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -144,7 +146,10 @@ async fn tell(mut story: Story, stage: &mut Stage, screen: &mut Screen) -> anyho
         screen.say(&view::plain_chapter(&story))?;
     }
     for frame in 0_u32.. {
-        frames.tick().await;
+        tokio::select! {
+            _ = frames.tick() => {}
+            status = signals.next() => return Ok(Err(status)),
+        }
         let now = stage.snapshot().await?;
         let cue = story.on_snapshot(&now);
         trend.note(&now);
@@ -159,7 +164,7 @@ async fn tell(mut story: Story, stage: &mut Stage, screen: &mut Screen) -> anyho
             }
         }
         match cue {
-            Some(Cue::End) => return Ok(story),
+            Some(Cue::End) => return Ok(Ok(story)),
             Some(cue) => stage.on_cue(cue).await?,
             None => (),
         }

@@ -118,18 +118,21 @@ fn a_demo_that_is_kept_can_be_looked_at() {
 
 #[test]
 fn an_interrupted_demo_says_so_and_leaves_nothing_behind() {
-    let tmp = tempfile::tempdir().unwrap();
-    let mut command = demo(tmp.path(), &[]);
-    let mut demo = Running(command.stdout(Stdio::piped()).spawn().unwrap());
-    let mut lines = BufReader::new(demo.0.stdout.take().unwrap()).lines();
-    assert!(lines.any(|line| line.unwrap().contains("1 Live")));
+    // In the middle of a chapter, and while the bridge is being restarted.
+    for (args, chapter) in [(&[][..], "1 Live"), (&["--fast"], "3 Restart")] {
+        let tmp = tempfile::tempdir().unwrap();
+        let mut command = demo(tmp.path(), args);
+        let mut demo = Running(command.stdout(Stdio::piped()).spawn().unwrap());
+        let mut lines = BufReader::new(demo.0.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap().contains(chapter)));
 
-    let pid = Pid::from_child(&demo.0);
-    kill_process(pid, Signal::INT).unwrap();
+        let pid = Pid::from_child(&demo.0);
+        kill_process(pid, Signal::INT).unwrap();
 
-    assert_eq!(demo.wait().code(), Some(130));
-    assert!(lines.any(|line| line.unwrap().contains("interrupted")));
-    assert_eq!(left_behind(tmp.path()), Vec::<PathBuf>::new());
+        assert_eq!(demo.wait().code(), Some(130), "{chapter}");
+        assert!(lines.any(|line| line.unwrap().contains("interrupted")));
+        assert_eq!(left_behind(tmp.path()), Vec::<PathBuf>::new());
+    }
 }
 
 #[test]
