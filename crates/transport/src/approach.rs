@@ -14,7 +14,7 @@ use crate::failover::Failover;
 use crate::gate::Pass;
 use crate::keys::{Glimpse, KeyError, Keys, Origin, Ring};
 use crate::reconnect::STABLE_AFTER;
-use crate::stats::Counters;
+use crate::stats::{Counters, Standing};
 use crate::{Endpoint, SessionConfig, Trust};
 
 /// How often the files of keys are looked at. They are read and compared, since a mounted folder
@@ -102,6 +102,11 @@ impl Approach {
     /// The broker of the connection that stands, or of the next attempt.
     pub(crate) fn endpoint(&self) -> &Endpoint {
         self.context.endpoint(self.failover.at())
+    }
+
+    /// How the connection that is opened is to be counted.
+    pub(crate) fn standing(&self) -> Standing {
+        Standing::new(Arc::clone(&self.context.counters))
     }
 
     /// What is opened from now on is opened with `pass`.

@@ -32,6 +32,7 @@ use crate::gate::Pass;
 use crate::guard::{Flush, Guarded, Marker, Rules, Said, Violation, Witness};
 use crate::keys::KeyError;
 use crate::packet::{self, Policies};
+use crate::stats::Standing;
 use crate::status::Status;
 use crate::{Protocol, SessionConfig, memory};
 
@@ -201,7 +202,7 @@ impl Connection {
         let handler = handler(&client, marker, Arc::clone(&witness));
         let (welcomed, welcome) = oneshot::channel();
         let window = config.max_in_flight.get().min(MAX_WINDOW);
-        let task = drive(event_loop, handler, welcomed, window);
+        let task = drive(event_loop, approach.standing(), handler, welcomed, window);
         let mut driver = Driver {
             task: tokio::spawn(task),
             over: false,
@@ -363,9 +364,11 @@ impl Drop for Driver {
     }
 }
 
-/// However this ends, `handler` is dropped before `event_loop`: the later argument goes first.
+/// However this ends, `handler` is dropped before `standing`, and that before `event_loop`: the
+/// later argument goes first.
 async fn drive<H: Handler>(
     mut event_loop: EventLoop,
+    standing: Standing,
     mut handler: H,
     welcomed: oneshot::Sender<Welcome>,
     window: u16,
@@ -378,6 +381,8 @@ async fn drive<H: Handler>(
                 // packet, and we want none of it.
                 event_loop.options.clear_session_store();
                 let welcome = Welcome::new(&connack, window);
+                // Before anything is sent that is seen elsewhere.
+                standing.begins();
                 handler.connected(&welcome);
                 if let Some(welcomed) = welcomed.take() {
                     // Nobody waits any more: the connection is being dropped.

@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bridge_core::{Clock, Subscription};
@@ -128,8 +127,6 @@ impl Lifecycle {
         let now = self.clock.monotonic();
         self.reconnect.connected(now);
         self.collisions.connected(now);
-        self.counters.connects.add(1);
-        self.counters.connected.store(true, Ordering::Relaxed);
         self.told = Told::default();
         info!(
             event = "session_connected",
@@ -227,7 +224,6 @@ impl Lifecycle {
         ending: &Ending,
         explained: bool,
     ) -> Duration {
-        self.counters.connected.store(false, Ordering::Relaxed);
         self.replaced = false;
         let now = self.clock.monotonic();
         if matches!(ending, Ending::Closed | Ending::SteppedDown) {

@@ -1,7 +1,7 @@
 //! What a session counts.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bridge_core::Timestamp;
 
@@ -68,6 +68,28 @@ pub struct SessionStats {
     pub qos_downgraded: u64,
     /// Messages sent without their retain flag, because the broker does not retain.
     pub retain_stripped: u64,
+}
+
+/// Whether a session has a connection, as long as that one lasts.
+#[derive(Debug)]
+pub(crate) struct Standing(Arc<Counters>);
+
+impl Standing {
+    pub(crate) const fn new(counters: Arc<Counters>) -> Self {
+        Self(counters)
+    }
+
+    /// The broker has accepted.
+    pub(crate) fn begins(&self) {
+        self.0.connects.add(1);
+        self.0.connected.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Standing {
+    fn drop(&mut self) {
+        self.0.connected.store(false, Ordering::Relaxed);
+    }
 }
 
 macro_rules! counters {

@@ -1,8 +1,9 @@
 //! What a session does about a broker that comes and goes, or gives only half.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bridge_core::{Backoff, QoS, Sink, Source, SourceState};
+use bridge_core::{Backoff, Link, QoS, Sink, Source, SourceState};
 use bridge_testkit::{
     Behaviour, Disconnect, Mosquitto, Publish, RawClient, ScriptedBroker, wait_until,
 };
@@ -19,6 +20,23 @@ fn patient(mut config: SessionConfig) -> SessionConfig {
     let second = Duration::from_secs(1);
     config.backoff = Backoff::try_new(second, second * 60).unwrap();
     config
+}
+
+#[tokio::test]
+async fn a_connection_is_counted_by_the_time_at_which_it_can_be_used_and_as_long_as_it_can() {
+    let broker = ScriptedBroker::accepting().await;
+    let writer = Arc::new(writer(config(broker.port(), "w")));
+    let waiting = Arc::clone(&writer);
+    // A task of its own is the first to hear of it.
+    let heard = tokio::spawn(async move {
+        let link = waiting.changed(Link::Down).await;
+        (link, waiting.stats())
+    });
+    let (link, stats) = within("a connection", heard).await.unwrap();
+    assert_eq!((stats.connected, stats.connects), (true, 1));
+    broker.close_all();
+    within("its end", writer.changed(link)).await;
+    wait_until("that it has ended", DEADLINE, || !writer.stats().connected).await;
 }
 
 #[tokio::test]
