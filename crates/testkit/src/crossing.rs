@@ -83,8 +83,9 @@ impl Crossing {
         let mut config = BridgeConfig::between(source.url(), line.url())
             .topics(&["crossing/#"])
             .route(format!("delivery: {}", self.delivery));
-        if self.disturbance != Disturbance::None {
-            // A connection that is dead is given up soon; on a busy machine one that is not, too.
+        if matches!(self.disturbance, Disturbance::DestinationPaused(_)) {
+            // A connection that is dead is given up soon; on a busy machine one that is not, too,
+            // and then messages come twice.
             config = config
                 .cloud("keep_alive: 1s")
                 .cloud("connect_timeout: 1s")
