@@ -106,8 +106,9 @@ async fn case_13_an_outage_with_the_same_head_condemns_nobody() {
     judged.publish_to_the_queue(&["bad", "a", "b"]).await;
     judged.line.accept().await;
     let so_far = judged.destination.connections();
+    // Three times running would be a finding, if others were accepted in between. The pauses double.
     wait_until("it is tried again and again", PATIENCE, || {
-        judged.destination.connections() > so_far + 8
+        judged.destination.connections() > so_far + 5
     })
     .await;
     // And one that is not there at all.
