@@ -1,6 +1,7 @@
 //! Dead letters that are sent on while everything breaks, and those that cannot be.
 
 mod job;
+mod offline;
 mod refused;
 mod removed;
 mod sent;
