@@ -94,7 +94,8 @@ impl Crossing {
         let installation = Installation::new(&config);
         let collector = Collector::start(destination.port(), "crossing/#").await;
         let bridge = installation.bridge(&self.program).start().await;
-        let feeder = Feeder::start(source.port(), "crossing", self.load);
+        let first = self.disturbance.first_of(self.load.messages);
+        let feeder = Feeder::start_with(source.port(), "crossing", self.load, first);
         let began = tokio::time::Instant::now();
         let mut stage = Stage {
             source,

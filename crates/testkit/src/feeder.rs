@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
@@ -38,15 +39,29 @@ pub struct Fed {
 #[derive(Debug)]
 pub struct Feeder {
     task: JoinHandle<Fed>,
+    /// How many may be published.
+    open: watch::Sender<u64>,
 }
 
 impl Feeder {
     /// Publishes `load` below `topic` at that port of 127.0.0.1.
     pub fn start(port: u16, topic: &str, load: Load) -> Self {
+        Self::start_with(port, topic, load, load.messages)
+    }
+
+    /// The same, and rests after so many of them until [`Feeder::go_on`].
+    pub fn start_with(port: u16, topic: &str, load: Load, first: u64) -> Self {
         let topic = topic.to_owned();
+        let (open, opened) = watch::channel(first);
         Self {
-            task: tokio::spawn(async move { feed(port, &topic, load).await }),
+            task: tokio::spawn(async move { feed(port, &topic, load, opened).await }),
+            open,
         }
+    }
+
+    /// Publishes what is left.
+    pub fn go_on(&self) {
+        self.open.send_replace(u64::MAX);
     }
 
     /// Whether the broker has answered for all of them.
@@ -69,12 +84,15 @@ impl Drop for Feeder {
     }
 }
 
-async fn feed(port: u16, topic: &str, load: Load) -> Fed {
+async fn feed(port: u16, topic: &str, load: Load, mut opened: watch::Receiver<u64>) -> Fed {
     let began = Instant::now();
     let mut sent_again = 0;
     let mut next = 0;
     let mut end = began + PATIENCE;
     while next < load.messages {
+        let open = opened.wait_for(|open| *open > next).await;
+        // Without its sender the task is about to be stopped.
+        let last = open.map_or(load.messages, |open| *open).min(load.messages);
         let mut client = match RawClient::connect(port, "testkit-feeder").await {
             Ok(client) => client,
             Err(error) => {
@@ -83,7 +101,7 @@ async fn feed(port: u16, topic: &str, load: Load) -> Fed {
                 continue;
             }
         };
-        let messages = (next..load.messages).map(|number| numbered(topic, number, load.size));
+        let messages = (next..last).map(|number| numbered(topic, number, load.size));
         let report = client.publish_all(messages, WINDOW).await;
         assert_eq!(report.refused(), [], "the broker refuses");
         // The broker answers in order: what comes after the first gap was not answered either.
