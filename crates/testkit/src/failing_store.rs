@@ -36,7 +36,8 @@ pub struct FailingStore<S> {
     moves: AtomicU64,
     behind: Mutex<BTreeSet<BindingKey>>,
     answering: watch::Sender<bool>,
-    answering_moves: watch::Sender<bool>,
+    /// Up to which number moves are answered.
+    answering_moves: watch::Sender<u64>,
     holding_next: Mutex<Option<oneshot::Receiver<()>>>,
     failing_moves: Mutex<Option<StoreError>>,
     failing_reads: Mutex<Option<StoreError>>,
@@ -58,7 +59,7 @@ impl<S: Store> FailingStore<S> {
             moves: AtomicU64::new(0),
             behind: Mutex::default(),
             answering: watch::Sender::new(true),
-            answering_moves: watch::Sender::new(true),
+            answering_moves: watch::Sender::new(u64::MAX),
             holding_next: Mutex::default(),
             failing_moves: Mutex::default(),
             failing_reads: Mutex::default(),
@@ -85,7 +86,14 @@ impl<S: Store> FailingStore<S> {
 
     /// Has moves be answered from now on, or be made while their answers wait for that.
     pub fn answer_moves(&self, answering: bool) {
-        self.answering_moves.send_replace(answering);
+        let most = if answering { u64::MAX } else { 0 };
+        self.answer_moves_up_to(most);
+    }
+
+    /// Has moves be answered up to that many, counted like [`Self::moves`], and those behind them be
+    /// made while their answers wait.
+    pub fn answer_moves_up_to(&self, most: u64) {
+        self.answering_moves.send_replace(most);
     }
 
     /// Has moves fail with that error from now on, or work again.
@@ -126,13 +134,17 @@ impl<S: Store> FailingStore<S> {
     }
 }
 
-/// Ends like `made`, once `answering` says so.
-fn answered<T: Send + 'static>(made: Pending<T>, answering: &watch::Sender<bool>) -> Pending<T> {
+/// Ends like `made`, once `answering` is as `wanted`.
+fn answered<T: Send + 'static, S: Send + Sync + 'static>(
+    made: Pending<T>,
+    answering: &watch::Sender<S>,
+    wanted: impl FnMut(&S) -> bool + Send + 'static,
+) -> Pending<T> {
     let mut answering = answering.subscribe();
     Box::pin(async move {
         let made = made.await;
         // Without its sender there is no test any more that could hold it.
-        let _ = answering.wait_for(|answering| *answering).await;
+        let _ = answering.wait_for(wanted).await;
         made
     })
 }
@@ -168,7 +180,8 @@ impl<S: Store> Store for FailingStore<S> {
             return failed(failure);
         }
         self.puts.fetch_add(1, Ordering::SeqCst);
-        let made = answered(self.store.put(message, to), &self.answering);
+        let made = self.store.put(message, to);
+        let made = answered(made, &self.answering, |answering| *answering);
         let Some(until_dropped) = self.holding_next.lock().unwrap().take() else {
             return made;
         };
@@ -194,8 +207,9 @@ impl<S: Store> Store for FailingStore<S> {
         if let Some(failure) = failure.or_else(|| self.failure(Write::Move(&change))) {
             return failed(failure);
         }
-        self.moves.fetch_add(1, Ordering::SeqCst);
-        answered(self.store.apply(change), &self.answering_moves)
+        let number = self.moves.fetch_add(1, Ordering::SeqCst) + 1;
+        let made = self.store.apply(change);
+        answered(made, &self.answering_moves, move |most| number <= *most)
     }
 
     fn read(

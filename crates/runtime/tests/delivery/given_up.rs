@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use bridge_core::{Reason, ReasonCode, Store, View};
+use bridge_core::{Reason, ReasonCode, Seated, Store, View};
 use bridge_runtime::{DeadLetterFilter, DeliveryMode, OnDeadLettersFull, Selection};
 
 use crate::fixture::{Fixture, NOT_WAITED, Reply, Setup, key, wait_until};
@@ -291,4 +292,43 @@ async fn i20_retries_that_are_exhausted_while_the_store_fails_leave_one_dead_let
 async fn i19_a_subscription_is_marked_as_owned_before_its_first_message() {
     let fixture = Setup::new(DeliveryMode::StoreAndForward).start();
     assert_eq!(*fixture.source.owned.lock().unwrap(), ["#"]);
+}
+
+/// Of one thread, so that the worker hears at once of both what the store and what the destination
+/// has answered; which it looks at first is chance, hence the rounds.
+#[tokio::test]
+async fn i20_what_is_refused_when_the_store_works_again_does_not_overtake_what_is_held() {
+    let fixture = Setup::new(DeliveryMode::StoreAndForward).start();
+    fixture.go_live().await;
+    let dead = async || {
+        let dead = fixture.view(0, View::DeadLetters).await.into_iter();
+        let payload = |seated: Seated| seated.message.unwrap().message.payload.clone();
+        dead.map(payload).collect::<Vec<_>>()
+    };
+    for round in 1..=30 {
+        fixture.sink().policy(|_| Reply::Refuse(0x99));
+        fixture.store.fail(true);
+        fixture.source.arrive_many(3, "bad");
+        wait_until("three are held", || {
+            fixture.metric("dead_letters_held", 0, None) == 3
+        })
+        .await;
+        fixture.sink().policy(|_| Reply::Hold);
+        fixture.source.arrive("bad");
+        wait_until("one is under way", || fixture.sink().held() == 1).await;
+        let answer = fixture.store.hold_next();
+        fixture.store.fail(false);
+        let before = 4 * (round - 1);
+        let patience = Duration::from_secs(30);
+        bridge_testkit::wait_for("the first is stored", patience, async || {
+            (dead().await.len() > before).then_some(())
+        })
+        .await;
+        drop(answer);
+        fixture.sink().refuse_held(0x99);
+        fixture.acknowledges(4 * round).await;
+        let expected: Vec<_> = (0..4 * round).map(|n| n.to_string()).collect();
+        assert_eq!(dead().await, expected, "round {round}");
+    }
+    fixture.ledger_balances(0).await;
 }

@@ -299,6 +299,35 @@ async fn a_job_on_a_disk_that_does_not_answer_can_be_cancelled() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_that_is_cancelled_counts_what_was_answered_of_its_last_batch() {
+    for (kind, left) in [(JobKind::Redrive, 32), (JobKind::Delete, 0)] {
+        let fixture = refused(100).await;
+        let before = fixture.store.moves();
+        fixture.store.answer_moves_up_to(before + 10);
+        let job = begin(&fixture, kind);
+        wait_until("a batch is asked for, and ten are answered", || {
+            let moved = Some(("outcome", "moved"));
+            let answered = match kind {
+                JobKind::Redrive => fixture.metric("redrive_total", 0, moved),
+                JobKind::Delete => fixture.metric("dead_letters_deleted_total", 0, None),
+            };
+            (fixture.store.moves(), answered) == (before + 32, 10)
+        })
+        .await;
+        fixture.runtime.control().cancel_job(job.id).unwrap();
+        let job = ended(&fixture, &job).await;
+        assert_eq!((&job.state, job.done), (&JobState::Cancelled, 10));
+        assert_eq!(job.failed, BTreeMap::from([("unanswered", 22)]), "{job:?}");
+        // They do move, and no others.
+        fixture.store.answer_moves(true);
+        fixture.waits(0, (0, 0, 68)).await;
+        assert_eq!(fixture.sink().accepted(), (0..left).collect::<Vec<_>>());
+        fixture.ledger_balances(0).await;
+        assert_eq!(fixture.store.moves(), before + 32);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stop_does_not_wait_for_a_job_that_is_held_up() {
     let fixture = one_of_two_is_cut(None).await;
     let job = begin(&fixture, JobKind::Redrive);
