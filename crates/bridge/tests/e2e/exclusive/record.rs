@@ -15,6 +15,9 @@ use tokio::time::sleep;
 /// How long an instance that goes on is kept from learning that the broker has closed.
 const KEPT_BACK: Duration = Duration::from_millis(500);
 
+/// How long what an instance writes first is kept from its broker.
+const HELD_BACK: Duration = Duration::from_millis(50);
+
 /// Which of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Who {
@@ -157,6 +160,10 @@ async fn carry(
     let (mut from_server, mut to_server) = server.split();
     let outwards = async {
         let mut buffer = vec![0; 64 * 1024];
+        // What the other instance did before this one connects is noted before that, also when
+        // this process was held up and finds both at once. The broker has it no sooner.
+        let _ = from_client.readable().await;
+        sleep(HELD_BACK).await;
         while let Ok(count @ 1..) = from_client.read(&mut buffer).await {
             record.note(who, What::Wrote(broker, number, count));
             let _ = to_server.write_all(&buffer[..count]).await;
