@@ -38,7 +38,7 @@ impl Worker<'_> {
             // under steady traffic a queue that everything still goes through is never empty.
             if !stopping && self.lane.go_live(self.longest_hand_over()) && self.lane.is_clear() {
                 let usage = self.lane.store.usage(&self.lane.key);
-                if self.pass.is_over(&usage) {
+                if self.pass.is_surely_over(&usage, !self.moves.is_idle()) {
                     self.pass.end();
                     self.on(Event::Drained);
                 }

@@ -137,6 +137,12 @@ impl Pass {
         usage.queue.entries <= known as u64
     }
 
+    /// The same, where entries that are [leaving][Pass::leaves] may have left already, by the store:
+    /// then their number says nothing, and the end of the queue has to have been seen.
+    pub(super) fn is_surely_over(&self, usage: &Usage, are_moving: bool) -> bool {
+        self.is_over(usage) && (!are_moving || (self.exhausted && self.ahead.is_empty()))
+    }
+
     /// Nothing more is wanted of the queue for now.
     pub(super) fn end(&mut self) {
         self.reading = None;
@@ -176,6 +182,23 @@ mod tests {
         pass.forget(Seq::new(1));
         pass.read().await.unwrap();
         assert_eq!(sent(&mut pass), [2, 3]);
+    }
+
+    #[tokio::test]
+    async fn i08_a_queue_is_not_over_because_one_has_left_it_that_is_not_known_to_have() {
+        let mut pass = Pass::default();
+        pass.leaves(Seq::new(1));
+        // Of the first and the second one waits, by the store: it is the second.
+        let mut usage = Usage::default();
+        usage.queue.entries = 1;
+        assert!(!pass.is_surely_over(&usage, true));
+        pass.reading = Some(Box::pin(ready(Ok(entries(&[2])))));
+        pass.read().await.unwrap();
+        assert!(!pass.is_surely_over(&usage, true));
+        assert_eq!(sent(&mut pass), [2]);
+        pass.reading = Some(Box::pin(ready(Ok(entries(&[])))));
+        pass.read().await.unwrap();
+        assert!(pass.is_surely_over(&usage, true));
     }
 
     #[tokio::test]
