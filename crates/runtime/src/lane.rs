@@ -231,9 +231,10 @@ impl Lane {
         state.inbox.is_empty() && state.is_clear()
     }
 
-    /// Whether nothing is on its way to the store, or waits for it.
-    pub(crate) fn is_clear(&self) -> bool {
-        self.lock().is_clear()
+    /// Whether nothing more is put into the queue that arrives, and nothing is on its way there.
+    pub(crate) fn is_complete(&self) -> bool {
+        let state = self.lock();
+        state.live && state.is_clear()
     }
 
     /// From now on messages are handed to the worker, if that keeps the order: nothing may be

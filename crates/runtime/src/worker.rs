@@ -203,6 +203,9 @@ impl Worker<'_> {
         self.settle_the_past();
         self.see_what_was_stored();
         self.make_room().await;
+        if self.pass.are_fewer_leaving() {
+            self.see_the_queue();
+        }
         while self.phase.sends() && self.admission.is_none() && self.trial.may_send(&self.share) {
             if self.under_way.len() >= usize::from(self.lane.spec.max_in_flight.get()) {
                 break;

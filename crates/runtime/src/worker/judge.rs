@@ -14,7 +14,7 @@ use crate::deferral::Refusal;
 use crate::held::HeadHeld;
 use crate::lane::Came;
 use crate::metrics::DropPolicy;
-use crate::phase::{Event, Phase};
+use crate::phase::Event;
 use crate::{OnDeadLettersFull, OnExpired, mapping};
 
 impl Worker<'_> {
@@ -376,10 +376,6 @@ impl Worker<'_> {
             }
             Ended::Noted => {}
             Ended::Failed => self.lane.metrics.store_failures.inc(),
-        }
-        if self.phase == Phase::Live {
-            // What came to the queue meanwhile may have been taken for one that had left.
-            self.ring();
         }
     }
 

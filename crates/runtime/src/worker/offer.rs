@@ -36,9 +36,9 @@ impl Worker<'_> {
             }
             // While the rest of the queue drains, what arrives already waits in memory behind it:
             // under steady traffic a queue that everything still goes through is never empty.
-            if !stopping && self.lane.go_live(self.longest_hand_over()) && self.lane.is_clear() {
+            if !stopping && self.lane.go_live(self.longest_hand_over()) && self.lane.is_complete() {
                 let usage = self.lane.store.usage(&self.lane.key);
-                if self.pass.is_surely_over(&usage, !self.moves.is_idle()) {
+                if self.pass.is_over(&usage, !self.moves.is_idle()) {
                     self.pass.end();
                     self.on(Event::Drained);
                 }

@@ -24,10 +24,15 @@ impl Worker<'_> {
     /// There may be something new: in the queue as well, where others can put a message.
     pub(super) fn ring(&mut self) {
         self.pass.ring();
+        self.see_the_queue();
+    }
+
+    /// What is in the queue is sent before anything that has just arrived.
+    pub(super) fn see_the_queue(&mut self) {
         match self.phase {
             Phase::Live => {
                 let usage = self.lane.store.usage(&self.lane.key);
-                if !self.pass.is_over(&usage) {
+                if !self.pass.seems_over(&usage) {
                     let few = usage.queue.entries <= self.longest_hand_over();
                     self.on(Event::Queued { few });
                 }
@@ -36,6 +41,7 @@ impl Worker<'_> {
                 let usage = self.lane.store.usage(&self.lane.key);
                 if usage.queue.entries > self.longest_hand_over() {
                     // More than what arrives is to wait for in memory.
+                    self.pass.grows();
                     self.lane.recall(std::iter::empty());
                 }
             }
@@ -51,7 +57,9 @@ impl Worker<'_> {
             self.second.read_ahead(&*self.lane.store, &self.lane.key);
         }
         if self.phase == Phase::Replaying {
-            self.pass.read_ahead(&*self.lane.store, &self.lane.key);
+            let complete = self.lane.is_complete();
+            self.pass
+                .read_ahead(&*self.lane.store, &self.lane.key, complete);
             self.search_ahead();
         }
     }

@@ -1,7 +1,7 @@
 //! What an operator does with a running binding: pauses it, and gives it messages.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bridge_core::{ManualClock, Message, Timestamp, Topic};
 use bridge_runtime::{ControlError, DeliveryMode, InjectTarget, OnFull, RedriveVerdict};
@@ -209,5 +209,37 @@ async fn i08_a_test_message_that_the_store_fails_on_puts_nothing_out_of_order() 
     fixture.sink().connect();
     fixture.waits(0, (0, 0, 0)).await;
     assert_eq!(fixture.sink().accepted(), [100, 0, 1, 2, 3, 4]);
+    fixture.ledger_balances(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i11_what_leaves_the_queue_hides_nothing_that_is_put_there_meanwhile() {
+    let fixture = Setup::new(DeliveryMode::StoreAndForward).start();
+    fixture.source.arrive("refused");
+    fixture.acknowledges(1).await;
+    fixture
+        .sink()
+        .policy(|message| match message.topic.as_str() {
+            "refused" => Reply::Refuse(0x90),
+            _ => Reply::Accept,
+        });
+    // It is a dead letter, and the worker is not told yet.
+    fixture.store.answer_moves(false);
+    fixture.go_live().await;
+    fixture.waits(0, (0, 0, 1)).await;
+    let control = fixture.runtime.control();
+    let target = InjectTarget::Binding(name("b0"));
+    let route = name("route");
+    let injected = control.inject(&route, message("7"), target, None);
+    assert!(injected.await.unwrap().stored);
+    assert_eq!(fixture.waiting(0), (1, 0, 1));
+    // Nothing else happens that could wake it.
+    fixture.store.answer_moves(true);
+    let told = Instant::now();
+    wait_until("it is sent", || fixture.sink().accepted() == [7]).await;
+    assert!(
+        told.elapsed() < Duration::from_secs(20),
+        "by the timer only"
+    );
     fixture.ledger_balances(0).await;
 }
