@@ -183,12 +183,14 @@ impl Worker<'_> {
                 match self.second.deferral.refused(seq, reason, (wall, now)) {
                     Some(Refusal::Stays(info)) => self.moves.defer(seq, info),
                     Some(Refusal::Over(info)) => {
+                        let count = self.attempts.forget(stored.id);
+                        let failures = count.map_or(0, |count| count.failures);
                         let info = DeadLetterInfo {
                             reason,
                             reason_string,
                             first_refusal: info.first_refusal,
                             last_refusal: info.last_refusal,
-                            attempts: info.attempts,
+                            attempts: info.attempts.saturating_add(failures),
                         };
                         self.announce_given_up(&stored.message.topic, stored.id, &info);
                         self.bury(Item::Deferred(seq, stored), info);

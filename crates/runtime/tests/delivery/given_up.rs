@@ -265,6 +265,38 @@ async fn i19_a_failure_that_passes_delivers_in_order_and_forgets_the_count() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn i19_a_failure_amid_a_second_chance_is_counted_and_forgotten_with_its_message() {
+    let fixture = Setup::new(DeliveryMode::StoreAndForward)
+        .adjust(|spec| {
+            spec.deferral.window = Duration::ZERO;
+            spec.deferral.retry_interval = Duration::from_millis(5);
+        })
+        .start();
+    fixture.source.arrive("denied");
+    fixture.acknowledges(1).await;
+    let mut offers = 0;
+    fixture.sink().policy(move |_| {
+        offers += 1;
+        match offers {
+            2 => Reply::Fail,
+            _ => Reply::Refuse(0x87),
+        }
+    });
+    fixture.sink().connect();
+    fixture.waits(0, (0, 0, 1)).await;
+    let dead = fixture.view(0, View::DeadLetters).await;
+    let info = dead[0].dead_letter.as_ref().unwrap();
+    let denied = Reason::Broker(ReasonCode::new(0x87));
+    assert_eq!((info.reason, info.attempts), (denied, 3));
+    assert_eq!(fixture.sink().offered(), 3);
+    wait_until("no count outlives its message", || {
+        fixture.metric("counted_attempts", 0, None) == 0
+    })
+    .await;
+    fixture.ledger_balances(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn i20_retries_that_are_exhausted_while_the_store_fails_leave_one_dead_letter() {
     let fixture = Setup::new(DeliveryMode::StoreAndForward).start();
     fail_hard(&fixture);
