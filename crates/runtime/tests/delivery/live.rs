@@ -127,6 +127,7 @@ async fn case_25_each_binding_of_a_fan_out_has_its_own_pace() {
         fixture.sinks[0].accepted().len() == 20
     })
     .await;
+    wait_until("the slow one has all", || fixture.sinks[1].held() == 20).await;
     // Both dead ones hold them, from one record a message (I09).
     wait_until("stored", || {
         fixture.depth(2) == 20 && fixture.depth(3) == 20

@@ -74,7 +74,7 @@ async fn nothing_more_is_taken_from_a_source_that_keeps_it() {
     let before = fixture.source.acknowledged();
     fixture.sink().policy(|_| Reply::Hold);
     fixture.source.arrive("t");
-    wait_until("it is under way", || fixture.binding(0).open == 1).await;
+    wait_until("it is under way", || fixture.sink().held() == 1).await;
     let Fixture {
         runtime,
         source,
