@@ -171,6 +171,11 @@ async fn i18_it_steps_down_with_last_answers_and_a_goodbye_and_comes_back_in_the
         "all of it before the fence"
     );
     assert_eq!(stage.broker.connections(), 2, "and nobody tries again");
+    wait_until("both stand by", DEADLINE, || {
+        let told = lines.names().into_iter();
+        told.filter(|name| name == "session_standby").count() >= 2
+    })
+    .await;
 
     stage.grant(2);
     up(&writer, epoch).await;
