@@ -368,7 +368,7 @@ impl Drop for Driver {
 /// later argument goes first.
 async fn drive<H: Handler>(
     mut event_loop: EventLoop,
-    standing: Standing,
+    mut standing: Standing,
     mut handler: H,
     welcomed: oneshot::Sender<Welcome>,
     window: u16,

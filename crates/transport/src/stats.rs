@@ -1,6 +1,6 @@
 //! What a session counts.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bridge_core::Timestamp;
@@ -70,25 +70,35 @@ pub struct SessionStats {
     pub retain_stripped: u64,
 }
 
-/// Whether a session has a connection, as long as that one lasts.
+/// One connection of a session, which counts as long as it stands.
 #[derive(Debug)]
-pub(crate) struct Standing(Arc<Counters>);
+pub(crate) struct Standing {
+    counters: Arc<Counters>,
+    begun: bool,
+}
 
 impl Standing {
     pub(crate) const fn new(counters: Arc<Counters>) -> Self {
-        Self(counters)
+        Self {
+            counters,
+            begun: false,
+        }
     }
 
     /// The broker has accepted.
-    pub(crate) fn begins(&self) {
-        self.0.connects.add(1);
-        self.0.connected.store(true, Ordering::Relaxed);
+    pub(crate) fn begins(&mut self) {
+        self.counters.connects.add(1);
+        if !std::mem::replace(&mut self.begun, true) {
+            self.counters.standing.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }
 
 impl Drop for Standing {
     fn drop(&mut self) {
-        self.0.connected.store(false, Ordering::Relaxed);
+        if self.begun {
+            self.counters.standing.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -97,7 +107,9 @@ macro_rules! counters {
         /// The same, while it is being counted.
         #[derive(Debug, Default)]
         pub(crate) struct Counters {
-            pub(crate) connected: AtomicBool,
+            /// Connections that stand: one whose task is only being ended may outlast the next
+            /// one's beginning.
+            standing: AtomicU64,
             client_id: Mutex<String>,
             pub(crate) certificate_expiry: Instant,
             $(pub(crate) $name: Counter,)+
@@ -124,7 +136,7 @@ macro_rules! counters {
 
             pub(crate) fn snapshot(&self) -> SessionStats {
                 SessionStats {
-                    connected: self.connected.load(Ordering::Relaxed),
+                    connected: self.standing.load(Ordering::Relaxed) > 0,
                     certificate_expiry: self.certificate_expiry.get(),
                     $($name: self.$name.get(),)+
                 }
@@ -194,5 +206,27 @@ impl Instant {
     fn get(&self) -> Option<Timestamp> {
         let millis = self.0.load(Ordering::Relaxed);
         (millis != 0).then(|| Timestamp::from_millis(millis))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_ends_late_does_not_take_the_next_one_along() {
+        let counters = Arc::new(Counters::default());
+        let connected = || counters.snapshot().connected;
+        drop(Standing::new(counters.clone()));
+        assert!(!connected());
+        let mut first = Standing::new(counters.clone());
+        first.begins();
+        let mut second = Standing::new(counters.clone());
+        second.begins();
+        drop(first);
+        assert!(connected());
+        drop(second);
+        assert!(!connected());
+        assert_eq!(counters.snapshot().connects, 2);
     }
 }

@@ -69,6 +69,20 @@ async fn what_never_reached_the_socket_is_known_from_what_may_have() {
     }
 }
 
+/// How many bytes the kernel has for that port of 127.0.0.1 that have not arrived there.
+fn waits_to_be_sent_to(port: u16) -> u64 {
+    let remote = format!("0100007F:{port:04X}");
+    let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let waiting = sockets.lines().filter_map(|socket| {
+        let mut fields = socket.split_whitespace().skip(2);
+        let is_it = fields.next()? == remote;
+        let (to_send, _) = fields.nth(1)?.split_once(':')?;
+        let to_send = u64::from_str_radix(to_send, 16).ok()?;
+        is_it.then_some(to_send)
+    });
+    waiting.sum()
+}
+
 /// While the client is busy writing it takes nothing new; whoever ends it must tell those too.
 async fn all_are_told_that_it_has_ended(cut: bool) {
     let broker = ScriptedBroker::behaving(Behaviour::new().reply(|_| Reply::Silence)).await;
@@ -86,8 +100,10 @@ async fn all_are_told_that_it_has_ended(cut: bool) {
     // More than all buffers on the way can hold.
     let large = message("t", vec![0; 48 * 1024 * 1024], QoS::AtLeastOnce);
     all.push(admit(&writer, large).await);
-    // Time enough to begin with it, on a busy machine too.
-    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    bridge_testkit::wait_until("it is being written", crate::common::DEADLINE, || {
+        waits_to_be_sent_to(proxy.port()) > 0
+    })
+    .await;
     for _ in 0..50 {
         all.push(admit(&writer, message("t", "x", QoS::AtLeastOnce)).await);
     }
