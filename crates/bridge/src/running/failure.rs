@@ -190,7 +190,8 @@ impl Failure {
             Self::Lost {
                 whom: Whom::Bridge(place),
                 ..
-            } if !place.encrypted => Some("did the bridge stop? A listener with `tls` is asked by https://".to_owned(),
+            } if !place.encrypted => Some(
+                "did the bridge stop? A listener with `tls` is asked by https://".to_owned(),
             ),
             Self::Lost { .. } => Some("did the bridge stop? Ask again".to_owned()),
             Self::Foreign { .. } => Some(

@@ -147,6 +147,9 @@ pub(crate) struct HeadView {
     /// When the first one was.
     #[schema(format = DateTime)]
     since: String,
+    /// When the latest one was.
+    #[schema(format = DateTime)]
+    latest: String,
     /// How many there were in a row.
     times: u32,
     /// When it is offered again; absent while it is.
@@ -412,6 +415,7 @@ fn head(binding: &BindingStatus) -> Option<HeadView> {
         code: held.reason.code().map(ReasonCode::get),
         reason_string: held.reason_string.clone(),
         since: held.since.to_string(),
+        latest: held.latest.to_string(),
         times: held.times,
         next_attempt: waits.then(|| held.next_attempt.to_string()),
     })

@@ -66,6 +66,8 @@ async fn i12_a_blocked_binding_says_with_what_its_head_is_refused_and_since_when
     );
     let why = refused["why"].as_str().unwrap();
     let since = head["since"].as_str().unwrap();
+    // Both are of RFC 3339 in UTC, so that their order is that of the texts.
+    assert!(head["latest"].as_str() >= Some(since), "{head}");
     let times = format!("{} times since {since}; offered again ", head["times"]);
     assert!(
         why.contains("not taken: quota_exceeded (0x97), ") && why.contains(&times),

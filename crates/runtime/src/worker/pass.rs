@@ -105,6 +105,10 @@ impl Pass {
 
     /// An entry that was taken out of its turn is still in its place.
     pub(super) fn stays(&mut self, seq: Seq) {
+        self.leaves_no_more(seq);
+    }
+
+    fn leaves_no_more(&mut self, seq: Seq) {
         self.fewer_leaving |= self.leaving.remove(&seq);
     }
 
@@ -144,7 +148,7 @@ impl Pass {
 
     /// The entry is in the queue no longer.
     pub(super) fn has_left(&mut self, seq: Seq) {
-        self.stays(seq);
+        self.leaves_no_more(seq);
         self.forget(seq);
     }
 

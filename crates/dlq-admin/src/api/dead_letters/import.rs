@@ -71,7 +71,8 @@ pub(crate) struct ImportedLine {
     /// The line, from 1.
     line: usize,
     /// `imported` or `already_imported`; else `binding_not_found`, `dead_letters_full`,
-    /// `store_failed`, `stopping`, `unanswered`, or `unreadable` where the export could not read the entry.
+    /// `store_failed`, `stopping`, `unanswered`, or `unreadable` where the export could not read the
+    /// entry.
     outcome: &'static str,
     /// The dead letter that it is here.
     #[serde(skip_serializing_if = "Option::is_none")]
